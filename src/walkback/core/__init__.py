@@ -1,0 +1,1 @@
+"""What every other room shares: errors, names, specs, verdicts, quantities, statistics. No torch."""

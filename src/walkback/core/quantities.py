@@ -1,0 +1,144 @@
+"""What is measured, by versioned id, and the long table that holds the readings.
+
+NaN is never zero: a reading that is not a plain number says so in its status.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from walkback.core.errors import CorruptBundle
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STATUSES = ("ok", "nan", "inf", "below_floor", "not_applicable")
+
+
+class Quantity(NamedTuple):
+    """One measured thing. `per_layer` readings carry a layer index: 0 = stem output, L = deepest."""
+
+    id: str
+    meaning: str
+    per_layer: bool = False
+
+
+QUANTITIES = {
+    quantity.id: quantity
+    for quantity in (
+        Quantity("accuracy.test@1", "share of the test split that is classified correctly"),
+        Quantity("loss.test@1", "mean cross-entropy on the test split"),
+        Quantity("loss.train@1", "mean cross-entropy over the epoch's training batches"),
+        Quantity("scale.state_norm@1", "median over rows of ‖h_l‖", True),
+        Quantity("scale.growth@1", "median over rows of RMS(h_l) / RMS(h_{l−1}); layer l ≥ 1", True),
+        Quantity("scale.growth_max@1", "largest growth of one block: what D1 judges"),
+        Quantity("scale.growth_total@1", "median over rows of RMS(h_L) / RMS(h_0)"),
+        Quantity("scale.mean_part@1", "median share of ‖h_L‖ in its feature mean, removed by LN"),
+        Quantity("reference.norm@1", "median over rows of ‖g_l‖, sum-reduced loss", True),
+        Quantity("reference.error_norm@1", "median over rows of ‖e‖, e = softmax − onehot"),
+        Quantity("reference.validity@1", "median ‖g_L‖/‖e‖ brought to a batch of 128: what D2 judges"),
+        Quantity("reference.compat@1", "median ‖g_L‖ of the mean-reduced loss: the paper's D2"),
+        Quantity("reference.unit_probe@1", "factor the 1e-8 clamp puts on a conventional cosine at L"),
+        Quantity("reference.float64_relerr@1", "median relative error of g_L in float32 vs float64"),
+        Quantity("alignment.cosine@1", "mean over valid rows of cos(a_l, g_l), no clamp", True),
+        Quantity("alignment.cosine_median@1", "median over valid rows of cos(a_l, g_l)", True),
+        Quantity("alignment.cosine_sd@1", "standard deviation over valid rows of cos(a_l, g_l)", True),
+        Quantity("alignment.n_valid@1", "rows with finite, non-zero credit and reference", True),
+        Quantity("alignment.cosine_compat@1", "the same cosine as a clamped library gives it", True),
+        Quantity("alignment.deep_cosine@1", "mean of the per-layer cosines over l ≥ 1"),
+        Quantity("alignment.gamma_mean@1", "Γ: mean of the clamped cosines over l = 0…L"),
+        Quantity("alignment.gamma_concat@1", "Γ: clamped cosine of the layers laid end to end"),
+    )
+}
+
+
+class Reading(NamedTuple):
+    epoch: int
+    layer: int | None
+    quantity: str
+    value: float
+    status: str
+
+    @property
+    def number(self) -> float | None:
+        """The value if it can be compared with a threshold (inf can, NaN cannot), else None."""
+        return self.value if self.status in ("ok", "below_floor", "inf") else None
+
+
+def status_of(value: float) -> str:
+    return "nan" if math.isnan(value) else "inf" if math.isinf(value) else "ok"
+
+
+@dataclass
+class Measurements:
+    """The readings of one run, in the order they were made."""
+
+    readings: list[Reading] = field(default_factory=list)
+
+    def add(
+        self, epoch: int, quantity: str, value: float, layer: int | None = None, status: str = ""
+    ) -> None:
+        known = QUANTITIES[quantity]
+        assert known.per_layer == (layer is not None), quantity
+        status = status or status_of(value)
+        assert status in STATUSES, status
+        self.readings.append(Reading(epoch, layer, quantity, float(value), status))
+
+    def __iter__(self) -> Iterator[Reading]:
+        return iter(self.readings)
+
+    def __len__(self) -> int:
+        return len(self.readings)
+
+    @property
+    def epochs(self) -> list[int]:
+        return sorted({reading.epoch for reading in self.readings})
+
+    def get(self, quantity: str, epoch: int, layer: int | None = None) -> Reading | None:
+        """The reading, or None if it was never taken."""
+        key = (epoch, layer, QUANTITIES[quantity].id)
+        return next((r for r in self.readings if (r.epoch, r.layer, r.quantity) == key), None)
+
+    def number(self, quantity: str, epoch: int, layer: int | None = None) -> float | None:
+        reading = self.get(quantity, epoch, layer)
+        return None if reading is None else reading.number
+
+    def layers(self, epoch: int) -> list[int]:
+        return sorted({r.layer for r in self.readings if r.epoch == epoch and r.layer is not None})
+
+    def to_csv(self) -> str:
+        """Deterministic text; `repr` of a float reads back as the same float."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(("epoch", "layer", "quantity", "value", "status"))
+        for epoch, layer, quantity, value, status in self.readings:
+            shown = "" if math.isnan(value) else repr(value)
+            writer.writerow((epoch, "" if layer is None else layer, quantity, shown, status))
+        return out.getvalue()
+
+    @classmethod
+    def from_csv(cls, text: str) -> Measurements:
+        try:
+            return cls([_read_row(row) for row in csv.DictReader(io.StringIO(text))])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptBundle(f"The measurement table cannot be read: {error}.") from None
+
+    def to_frame(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(self.readings, columns=list(Reading._fields))
+
+
+def _read_row(row: dict[str, str]) -> Reading:
+    value = float(row["value"]) if row["value"] else math.nan
+    layer = int(row["layer"]) if row["layer"] else None
+    return Reading(int(row["epoch"]), layer, row["quantity"], value, row["status"])
+
+
+def join(tables: Iterable[Measurements]) -> Measurements:
+    return Measurements([reading for table in tables for reading in table])

@@ -1,0 +1,54 @@
+"""One registry for everything that has a name: rules, nets, data sets.
+
+An entry is a line `name: "package.module:Attribute"`; it is imported when it is first asked for,
+so listing names costs nothing. Code outside the package adds its own with `@registry.register(name)`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Generic, TypeVar
+
+from walkback.core.errors import BadInput, UnknownName
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    def __init__(self, kind: str, entries: dict[str, str]) -> None:
+        self.kind = kind
+        self._entries: dict[str, str | T] = dict(entries)
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._entries:
+            raise UnknownName(f"Unknown {self.kind} {name!r}.", self._suggest(name))
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = getattr(import_module(module), attribute)
+            self._entries[name] = entry
+        return entry
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator that adds one's own entry under `name`."""
+
+        def add(thing: T) -> T:
+            if name in self._entries and self._entries[name] is not thing:
+                raise BadInput(f"A {self.kind} named {name!r} is registered already.")
+            self._entries[name] = thing
+            return thing
+
+        return add
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._entries))
+
+    def _suggest(self, name: str) -> str:
+        available = "Available: " + ", ".join(self) + "."
+        close = difflib.get_close_matches(name, list(self), n=1, cutoff=0.5)
+        return f"Did you mean {close[0]!r}? {available}" if close else available

@@ -1,0 +1,137 @@
+"""What a run is, in full: net, rule, data, seed and recipe, with one content id.
+
+Things with parameters are written as calls: `resmlp(width=128)`, `dfa(form=block,skip=cut)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from walkback.core.canonical import content_id
+from walkback.core.errors import BadInput
+
+Value = str | int | float | bool
+_CALL = re.compile(r"^([A-Za-z][\w.-]*)(?:\((.*)\))?$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A name with parameters, as in `dfa(form=block)`."""
+
+    name: str
+    params: Mapping[str, Value] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Call:
+        match = _CALL.match(text.strip())
+        if not match:
+            raise BadInput(f"Cannot read {text!r}.", "Write a name, or name(key=value,…).")
+        params: dict[str, Value] = {}
+        for part in split_list(match[2] or ""):
+            key, equals, value = part.partition("=")
+            if not equals:
+                raise BadInput(f"Cannot read {part!r} in {text!r}.", "Write key=value.")
+            params[key.strip()] = _value(value.strip())
+        return cls(match[1], params)
+
+    def with_defaults(self, defaults: Mapping[str, Value], kind: str) -> Call:
+        """The same call with every parameter written out; an unknown or ill-typed one is refused."""
+        for key, value in self.params.items():
+            if key not in defaults:
+                known = ", ".join(sorted(defaults)) or "none"
+                raise BadInput(f"{kind} {self.name!r} has no parameter {key!r}.", f"It has: {known}.")
+            _check_kind(f"{self.name}.{key}", value, defaults[key])
+        full = {key: self.params.get(key, default) for key, default in sorted(defaults.items())}
+        return Call(self.name, {k: type(defaults[k])(v) for k, v in full.items()})
+
+    def __str__(self) -> str:
+        inside = ",".join(f"{key}={_text(value)}" for key, value in sorted(self.params.items()))
+        return f"{self.name}({inside})" if inside else self.name
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run. Equal specs have equal ids; nothing about machine, time or place is part of it."""
+
+    net: Call
+    rule: Call
+    data: Call
+    data_identity: str
+    seed: int
+    epochs: int
+    batch: int = 128
+    lr: float = 1e-3
+    weight_decay: float = 0.01
+    schedule: str = "cosine"
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "weight_decay"):  # 1 and 1.0 are one spec
+            object.__setattr__(self, name, float(getattr(self, name)))
+        for name in ("epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if not self.lr > 0:
+            raise BadInput(f"lr must be positive, not {self.lr}.")
+        if not self.weight_decay >= 0:
+            raise BadInput(f"weight_decay must not be negative, but is {self.weight_decay}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), **{key: str(getattr(self, key)) for key in ("net", "rule", "data")}}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> RunSpec:
+        known = {f.name for f in fields(cls)}
+        values = {key: value for key, value in stored.items() if key in known}
+        return cls(**{**values, **{key: Call.parse(values[key]) for key in ("net", "rule", "data")}})
+
+    @property
+    def id(self) -> str:
+        return content_id(self.to_dict())
+
+    @property
+    def name(self) -> str:
+        """The bundle's folder: readable first, unique last."""
+        return f"{self.net.name}-{self.rule.name}-s{self.seed}-{self.id}"
+
+    def with_rule(self, rule: Call) -> RunSpec:
+        return replace(self, rule=rule)
+
+
+def split_list(text: str) -> list[str]:
+    """Split on commas outside parentheses: `bp,dfa(form=layer,skip=sum)` has two parts."""
+    parts, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth < 0:
+            raise BadInput(f"Unbalanced parentheses in {text!r}.")
+        if char == "," and depth == 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    if depth:
+        raise BadInput(f"Unbalanced parentheses in {text!r}.")
+    return [part for part in (*parts, text[start:].strip()) if part]
+
+
+def _value(text: str) -> Value:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_kind(name: str, value: Value, default: Value) -> None:
+    allowed = (int, float) if isinstance(default, float) else type(default)
+    if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
+        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+        raise BadInput(f"{name} must be {wanted[type(default)]}, not {_text(value)!r}.")

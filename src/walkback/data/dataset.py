@@ -1,0 +1,101 @@
+"""A data set: train and test arrays, what its items share, and hashes that say exactly which it is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkback.core.errors import BadInput
+from walkback.core.spec import Value
+from walkback.core.streams import stream_seed
+
+EVAL_SIZE = 512
+Array = NDArray[Any]
+
+
+class DatasetMaker(NamedTuple):
+    """How to make one data set: its parameters with their defaults, and the function that loads it."""
+
+    defaults: Mapping[str, Value]
+    load: Callable[..., Dataset]
+    about: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """`x` float32 [items, …], `y` int64 [items]. `test_sources[i]` names what test item i is made of."""
+
+    name: str
+    x_train: Array
+    y_train: Array
+    x_test: Array
+    y_test: Array
+    classes: int
+    test_sources: Array | None = None
+
+    def __post_init__(self) -> None:
+        for split in ("train", "test"):
+            x, y = getattr(self, f"x_{split}"), getattr(self, f"y_{split}")
+            _check_split(f"{self.name} {split}", x, y, self.classes)
+        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+            raise BadInput(
+                f"{self.name}: a training item has shape {self.x_train.shape[1:]}, "
+                f"a test item {self.x_test.shape[1:]}."
+            )
+
+    @cached_property
+    def identity(self) -> str:
+        """The whole data set: every array, its shape and its type."""
+        return hash_arrays(self.x_train, self.y_train, self.x_test, self.y_test)
+
+    @cached_property
+    def split_identity(self) -> str:
+        """The test items and their order: two accuracies are paired only if these agree."""
+        return hash_arrays(self.x_test, self.y_test)
+
+    @cached_property
+    def eval_rows(self) -> Array:
+        """The fixed test items that diagnostics are measured on; quantities at N=128 use the first 128."""
+        order = np.random.default_rng(stream_seed(0, "evaluation batch")).permutation(len(self.y_test))
+        return order[:EVAL_SIZE]
+
+    @property
+    def eval_batch(self) -> tuple[Array, Array]:
+        return self.x_test[self.eval_rows], self.y_test[self.eval_rows]
+
+    def identities(self) -> dict[str, str]:
+        """What a bundle records."""
+        batch = hash_arrays(*self.eval_batch)
+        return {"dataset": self.identity, "split": self.split_identity, "eval_batch": batch}
+
+
+def hash_arrays(*arrays: Array) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def standardise(train: Array, test: Array, softening: float) -> tuple[Array, Array]:
+    """`(x − mean) / (sd + softening)` with the training split's moments, so nothing leaks from test."""
+    mean, sd = train.mean(axis=0), train.std(axis=0)
+    train, test = ((x - mean) / (sd + softening) for x in (train, test))
+    return train.astype(np.float32), test.astype(np.float32)
+
+
+def _check_split(name: str, x: Array, y: Array, classes: int) -> None:
+    if len(x) != len(y):
+        raise BadInput(f"{name}: {len(x)} inputs but {len(y)} labels.")
+    if len(x) == 0:
+        raise BadInput(f"{name} is empty.")
+    if not np.isfinite(x).all():
+        raise BadInput(f"{name}: the inputs contain NaN or infinite values.")
+    if y.min() < 0 or y.max() >= classes:
+        raise BadInput(f"{name}: labels must lie in 0…{classes - 1}, found {y.min()}…{y.max()}.")

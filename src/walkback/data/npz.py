@@ -1,0 +1,46 @@
+"""One's own data: an .npz file with x_train, y_train, x_test and y_test."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from walkback.core.errors import BadInput
+from walkback.data.dataset import Array, Dataset, DatasetMaker
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def npz(location: str | None = None) -> Dataset:
+    arrays = read_npz(location, KEYS)
+    labels = {key: as_labels(arrays[key], f"{location}: {key}") for key in ("y_train", "y_test")}
+    inputs = {key: arrays[key].astype(np.float32) for key in ("x_train", "x_test")}
+    classes = int(max(labels["y_train"].max(initial=0), labels["y_test"].max(initial=0))) + 1
+    return Dataset("npz", **inputs, **labels, classes=max(classes, 2))
+
+
+def read_npz(location: str | None, keys: tuple[str, ...]) -> dict[str, Array]:
+    """The named arrays of an .npz file; pickled objects are never loaded."""
+    if location is None:
+        raise BadInput("No file was given.", f"Name an .npz file that holds {', '.join(keys)}.")
+    if not Path(location).is_file():
+        raise BadInput(f"There is no file {location}.")
+    try:
+        with np.load(location, allow_pickle=False) as file:
+            missing = [key for key in keys if key not in file.files]
+            if missing:
+                raise BadInput(f"{location} has no {', '.join(missing)}.", f"It has {file.files}.")
+            return {key: file[key] for key in keys}
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise BadInput(f"{location} cannot be read as plain arrays: {error}.") from None
+
+
+def as_labels(y: Array, name: str) -> Array:
+    if not np.issubdtype(y.dtype, np.integer):
+        raise BadInput(f"{name} must hold whole-number labels, not {y.dtype}.")
+    return y.astype(np.int64)
+
+
+NPZ = DatasetMaker({}, npz, "one's own arrays: --data npz --data-dir FILE.npz")

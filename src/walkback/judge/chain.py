@@ -1,0 +1,93 @@
+"""The walk-back chain: which sentence about a rule survives each question, in plain English."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from walkback.core.verdict import Outcome, Reason
+from walkback.judge.evidence import Evidence
+
+Step = Mapping[str, Any]
+
+
+def walk_back(runs: Sequence[Evidence], reasons: Sequence[Reason], outcome: Outcome) -> tuple[Step, ...]:
+    """Four steps: the status-quo claim, the reference, the depth, and what kind of failure it is."""
+    d1, d2, d3 = reasons
+    return (_status_quo(runs), _reference(d1, d2), _depth(d3), _mode(runs, d1, d2, d3, outcome))
+
+
+def _step(number: int, question: str, survives: bool | None, sentence: str) -> Step:
+    return {"step": number, "question": question, "survives": survives, "sentence": sentence}
+
+
+def _status_quo(runs: Sequence[Evidence]) -> Step:
+    """What is usually reported: accuracy above chance and a positive mean cosine Γ."""
+    label, question = runs[0].label, "What do accuracy and gradient cosine claim?"
+    accuracy = _mean([run.accuracy for run in runs])
+    gamma = _mean([run.number("alignment.gamma_mean@1") for run in runs])
+    if accuracy is None:
+        return _step(1, question, None, f"The accuracy of {label} was not measured.")
+    chance = 1 / runs[0].classes if runs[0].classes else None
+    aligned = "" if gamma is None else f" and a mean cosine Γ of {gamma:+.2f} to the gradient"
+    found = f"{label} reaches {100 * accuracy:.1f} % accuracy{aligned}."
+    if chance is None:
+        return _step(1, question, None, found)
+    learns = accuracy > chance and (gamma is None or gamma > 0)
+    claim = "by the usual reading it learns" if learns else "even the usual reading does not support it"
+    return _step(1, question, learns, f"{found} Chance is {100 * chance:.1f} %: {claim}.")
+
+
+def _reference(d1: Reason, d2: Reason) -> Step:
+    question = "Is the gradient it is compared with meaningful?"
+    if d2.fires is None:
+        return _step(2, question, None, "Not known: the reference gradient was not measured.")
+    if not d2.fires:
+        scale = " although one block explodes (D1)" if d1.fires else ""
+        return _step(2, question, True, f"Yes: the reference is measurable{scale}; the cosine can be read.")
+    if d1.fires:
+        return _step(
+            2,
+            question,
+            False,
+            "No: the residual stream has exploded and the terminal norm shrinks the reference with it, "
+            "so the sentence about the cosine is walked back.",
+        )
+    return _step(2, question, False, "No: the reference is too small for a conventional cosine.")
+
+
+def _depth(d3: Reason) -> Step:
+    question = "Do the trained blocks beat frozen random ones?"
+    if d3.fires is None:
+        return _step(3, question, None, d3.sentence)
+    words = "No, so the sentence about deep credit is walked back. " if d3.fires else "Yes. "
+    return _step(3, question, not d3.fires, words + d3.sentence)
+
+
+def _mode(runs: Sequence[Evidence], d1: Reason, d2: Reason, d3: Reason, outcome: Outcome) -> Step:
+    """Mode 1: scale destroys what the credit builds. Mode 2: the credit points nowhere useful."""
+    question = "What kind of failure is it?"
+    label = runs[0].label
+    if outcome is Outcome.PASS:
+        return _step(4, question, True, f"None was found; the claim about {label} stands for now.")
+    if outcome is not Outcome.FAIL:
+        return _step(4, question, None, "Not known until the missing evidence is there.")
+    deep = _mean([run.number("alignment.deep_cosine@1") for run in runs])
+    seen = "" if deep is None else f" The exact deep cosine is {deep:+.2f}"
+    scale = bool(d1.fires and d2.fires)
+    if scale and d3.fires:
+        rest = f"{seen}: read it as direction only, the scale is broken." if seen else ""
+        return _step(
+            4, question, False, f"Mode 1 (scale): the stream explodes and depth adds nothing.{rest}"
+        )
+    if scale:
+        return _step(4, question, False, f"Mode 1 (scale), with useful depth all the same.{seen}.")
+    return _step(
+        4, question, False, f"Mode 2 (direction): scale is sane, yet depth adds too little.{seen}."
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -1,0 +1,286 @@
+"""The three detectors: scale stability (D1), reference validity (D2), depth utility (D3).
+
+Each returns a Reason whose `fires` is True, False or None; None is never read as False.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from walkback.core.stats import Interval, seed_item_interval
+from walkback.core.verdict import Reason
+from walkback.judge.evidence import Evidence
+from walkback.judge.thresholds import Thresholds
+
+D1_NAME, D2_NAME, D3_NAME = "D1_scale_growth", "D2_ref_validity", "D3_depth_utility"
+
+
+def judge_scale(runs: Sequence[Evidence], thresholds: Thresholds) -> Reason:
+    """D1: does one block blow the residual stream up?"""
+    limit = thresholds.growth
+    values = [run.number("scale.growth_max@1") for run in runs]
+    vote = _vote([None if v is None else v > limit for v in values], thresholds.seed_share)
+    value, epoch = _middle(values), runs[0].epoch
+    layer = _layer_of_growth(runs[0])
+    if value is None:
+        sentence = "The growth of the residual stream was not measured or is not a number."
+    elif vote.fires:
+        sentence = f"One block multiplies the residual stream by {_g(value)}, above {_g(limit)}."
+    else:
+        sentence = f"No block multiplies the residual stream by more than {_g(value)} (limit {_g(limit)})."
+    total = _middle([run.number("scale.growth_total@1") for run in runs])
+    stem = _middle([_stem_against_init(run) for run in runs])
+    if vote.fires is False and total is not None and total > limit:
+        sentence += f" But all blocks together multiply it by {_g(total)}: growth spread over depth."
+    return Reason(
+        check="D1",
+        name=D1_NAME,
+        fires=vote.fires,
+        value=value,
+        threshold=limit,
+        sentence=sentence + vote.words,
+        status=vote.status,
+        margin=None if value is None else limit - value,
+        layer=layer,
+        epoch=epoch,
+        seeds=vote.seeds,
+        detail={"per_seed": values, "growth_total": total, "stem_norm_against_init": stem},
+    )
+
+
+def judge_reference(runs: Sequence[Evidence], thresholds: Thresholds, *, literal: bool) -> Reason:
+    """D2: is the reference gradient still above what a conventional cosine can see?
+
+    `literal` uses the paper's median mean-reduced ‖g_L‖, which also falls when the net fits its data
+    or the batch grows; otherwise the batch- and fit-invariant r/128 decides.
+    """
+    quantity = "reference.compat@1" if literal else "reference.validity@1"
+    limit = thresholds.compat if literal else thresholds.validity
+    values = [run.number(quantity) for run in runs]
+    vote = _vote([None if v is None else v < limit for v in values], thresholds.seed_share)
+    value = _middle(values)
+    companions = {
+        name: _middle([run.number(f"reference.{name}@1") for run in runs])
+        for name in ("validity", "compat", "unit_probe", "float64_relerr")
+    }
+    by_scale = companions["validity"] is not None and companions["validity"] < thresholds.validity
+    cause = "none" if not vote.fires else "scale" if by_scale else "fit or batch size"
+    return Reason(
+        check="D2",
+        name=D2_NAME,
+        fires=vote.fires,
+        value=value,
+        threshold=limit,
+        sentence=_reference_sentence(value, limit, vote.fires, cause, companions) + vote.words,
+        status=vote.status,
+        margin=None if value is None else value - limit,
+        layer=max(runs[0].measurements.layers(runs[0].epoch), default=None),
+        epoch=runs[0].epoch,
+        seeds=vote.seeds,
+        detail={
+            "per_seed": values,
+            "cause": cause,
+            **companions,
+            "recoverable": _recoverable(companions),
+        },
+    )
+
+
+def judge_depth(
+    runs: Sequence[Evidence], baselines: Sequence[Evidence | None], thresholds: Thresholds
+) -> Reason:
+    """D3: do the trained blocks beat frozen random ones by the margin, over seeds and items?"""
+    limit = thresholds.depth_gain
+    gain = _depth_gain(runs, baselines, thresholds)
+    fires, status = _depth_decision(gain, limit)
+    return Reason(
+        check="D3",
+        name=D3_NAME,
+        fires=fires,
+        value=gain.estimate,
+        threshold=limit,
+        sentence=_depth_sentence(gain, limit, fires),
+        status=status,
+        interval=gain.interval,
+        margin=None if gain.estimate is None else gain.estimate - limit,
+        epoch=runs[0].epoch,
+        seeds=f"{gain.seeds}" if gain.seeds else "",
+        detail={"how": gain.how, "accuracy": gain.accuracy, "baseline_accuracy": gain.baseline},
+    )
+
+
+@dataclass(frozen=True)
+class _Vote:
+    fires: bool | None
+    status: str
+    seeds: str
+    words: str
+
+
+def _vote(fired: Sequence[bool | None], share: float) -> _Vote:
+    """Over seeds a detector fires if at least `share` of them fire; unmeasured seeds stay unknown."""
+    yes, unknown, count = fired.count(True), fired.count(None), len(fired)
+    needed = share * count - 1e-9
+    if yes >= needed:
+        fires: bool | None = True
+    else:
+        fires = None if yes + unknown >= needed else False
+    status = "ok" if fires is not None else "missing"
+    words = f" Fires on {yes} of {count} seeds." if count > 1 else ""
+    return _Vote(fires, status, f"{yes}/{count}", words)
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """Accuracy over the baseline's. `how` says in words what the interval covers."""
+
+    estimate: float | None
+    interval: tuple[float, float] | None
+    seeds: int
+    how: str
+    accuracy: float | None = None
+    baseline: float | None = None
+
+
+def _depth_gain(
+    runs: Sequence[Evidence], baselines: Sequence[Evidence | None], thresholds: Thresholds
+) -> _Gain:
+    pairs = [(r, b) for r, b in zip(runs, baselines, strict=True) if b is not None]
+    accuracies = [r.accuracy for r in runs if r.accuracy is not None]
+    accuracy = float(np.mean(accuracies)) if accuracies else None
+    if len(pairs) < len(runs):
+        missing = len(runs) - len(pairs)
+        how = "no frozen baseline" if not pairs else f"{missing} of {len(runs)} seeds have no baseline"
+        return _Gain(None, None, 0, how, accuracy)
+    if problem := _unmatched(pairs):
+        return _Gain(None, None, 0, problem, accuracy)
+    known = [
+        (r.accuracy, b.accuracy) for r, b in pairs if r.accuracy is not None and b.accuracy is not None
+    ]
+    if len(known) < len(pairs):
+        return _Gain(None, None, 0, "an accuracy is missing", accuracy)
+    baseline = float(np.mean([b for _, b in known]))
+    interval, how = _depth_interval(pairs, thresholds)
+    estimate = float(np.mean([a - b for a, b in known]))
+    ends = None if interval is None else (interval.low, interval.high)
+    return _Gain(estimate, ends, len(pairs), how, accuracy, baseline)
+
+
+def _depth_interval(
+    pairs: Sequence[tuple[Evidence, Evidence]], thresholds: Thresholds
+) -> tuple[Interval | None, str]:
+    rows = [_paired(run, baseline) for run, baseline in pairs]
+    if any(row is None for row in rows):
+        return None, "a point estimate: the items are not paired"
+    stacked = np.stack([row for row in rows if row is not None])
+    interval = seed_item_interval(stacked, thresholds.alpha, pairs[0][0].sources)
+    if len(pairs) < 3:
+        return interval, f"{len(pairs)} seed(s): the point decides, the interval covers items only"
+    return interval, f"interval over {len(pairs)} seeds and {stacked.shape[1]} test items"
+
+
+def _paired(run: Evidence, baseline: Evidence) -> np.ndarray | None:
+    if run.correct is None or baseline.correct is None or run.split != baseline.split:
+        return None
+    return run.correct.astype(np.float64) - baseline.correct.astype(np.float64)
+
+
+def _unmatched(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
+    """Why a baseline does not answer the question, or nothing."""
+    for run, baseline in pairs:
+        if run.net and baseline.net and run.net != baseline.net:
+            return f"the baseline is another net ({baseline.net}, not {run.net})"
+        if run.split and baseline.split and run.split != baseline.split:
+            return "the baseline was tested on other items"
+        if run.trained_on and baseline.trained_on and run.trained_on != baseline.trained_on:
+            return "the baseline was trained on other data"
+    return ""
+
+
+def _depth_decision(gain: _Gain, limit: float) -> tuple[bool | None, str]:
+    if gain.estimate is None:
+        return None, "missing"
+    if gain.interval is None or gain.seeds < 3:
+        return gain.estimate < limit, "ok"
+    low, high = gain.interval
+    if high < limit:
+        return True, "ok"
+    return (False, "ok") if low >= limit else (None, "open")
+
+
+def _depth_sentence(gain: _Gain, limit: float, fires: bool | None) -> str:
+    if gain.estimate is None:
+        return f"Depth utility was not measured: {gain.how}."
+    found = f"{_pp(gain.estimate)} over frozen random ones"
+    if gain.interval is not None:
+        found += f", interval {_pp(gain.interval[0])} to {_pp(gain.interval[1])}"
+    means = {
+        True: f"less than the {_pp(limit)} that would show they learned something useful",
+        False: f"at least the required {_pp(limit)}",
+        None: f"which leaves open whether they reach {_pp(limit)}",
+    }[fires]
+    return f"Trained blocks gain {found}: {means} ({gain.how})."
+
+
+def _reference_sentence(
+    value: float | None,
+    limit: float,
+    fires: bool | None,
+    cause: str,
+    companions: dict[str, float | None],
+) -> str:
+    if value is None or fires is None:
+        return "The reference gradient at the last state was not measured or is not a number."
+    if not fires:
+        return f"The reference gradient is large enough to be measured ({_g(value)}, limit {_g(limit)})."
+    probe = companions["unit_probe"]
+    seen = (
+        "" if probe is None else f" A conventional cosine at the last state reads {_g(probe)} × the truth."
+    )
+    lost = {
+        True: " The direction itself survives in float64.",
+        False: " Its direction is lost.",
+        None: "",
+    }
+    return (
+        f"The reference gradient at the last state is too small to be measured by the conventional "
+        f"cosine ({_g(value)}, limit {_g(limit)}), by {cause}.{seen}{lost[_recoverable(companions)]}"
+    )
+
+
+def _recoverable(companions: dict[str, float | None]) -> bool | None:
+    """Whether float32 still holds the reference's direction: clamp-invalid but not lost."""
+    relerr = companions["float64_relerr"]
+    return None if relerr is None else relerr < 1e-2
+
+
+def _layer_of_growth(run: Evidence) -> int | None:
+    growth = {i: run.number("scale.growth@1", i) for i in run.measurements.layers(run.epoch) if i > 0}
+    known = {layer: value for layer, value in growth.items() if value is not None}
+    return max(known, key=lambda layer: known[layer]) if known else None
+
+
+def _stem_against_init(run: Evidence) -> float | None:
+    now = run.number("scale.state_norm@1", 0)
+    first = run.measurements.number("scale.state_norm@1", 0, 0)
+    return now / first if now is not None and first else None
+
+
+def _middle(values: Sequence[float | None]) -> float | None:
+    """Median over seeds; None if any seed is missing, so that a gap is seen."""
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known and len(known) == len(values) else None
+
+
+def _g(value: float) -> str:
+    if math.isinf(value):
+        return "infinity"
+    return f"{value:.3g}"
+
+
+def _pp(share: float) -> str:
+    return f"{100 * share:+.1f} pp"

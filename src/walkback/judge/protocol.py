@@ -1,0 +1,139 @@
+"""From evidence to verdict: three-valued logic over the detectors, and the chain that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from walkback.core.errors import BadInput
+from walkback.core.verdict import Outcome, Reason, Verdict
+from walkback.judge.chain import walk_back
+from walkback.judge.diagnostics import judge_depth, judge_reference, judge_scale
+from walkback.judge.evidence import Evidence
+from walkback.judge.thresholds import Thresholds
+
+LOGICS = ("artifact", "paper")
+DISCLAIMER = (
+    "Passing certifies nothing: it means that none of the three detectors found a reason to walk the "
+    "claim back on this net, this data and these seeds."
+)
+
+
+def judge(
+    runs: Sequence[Evidence],
+    baselines: Sequence[Evidence | None] | None = None,
+    *,
+    logic: str = "artifact",
+    thresholds: Thresholds | None = None,
+) -> Verdict:
+    """One verdict on one rule from its seeds. `baselines[i]` is the frozen sibling of `runs[i]`."""
+    _check_question(runs, baselines, logic)
+    thresholds = thresholds or Thresholds()
+    paired = list(baselines) if baselines is not None else [None] * len(runs)
+    reasons = (
+        judge_scale(runs, thresholds),
+        judge_reference(runs, thresholds, literal=logic == "paper"),
+        judge_depth(runs, paired, thresholds),
+    )
+    claim = f"{runs[0].label} assigns credit to deep layers"
+    evidence = _summary(runs)
+    if runs[0].role == "baseline":
+        words = "BASELINE"
+        note = "Frozen blocks are what others are compared with; they get no verdict."
+        return Verdict(
+            Outcome.SKIPPED, words, claim, logic, reasons, (), layer_table(runs), (note,), evidence
+        )
+    outcome, words = decide(reasons, logic)
+    chain = walk_back(runs, reasons, outcome)
+    return Verdict(outcome, words, claim, logic, reasons, chain, layer_table(runs), _notes(runs), evidence)
+
+
+def decide(reasons: Sequence[Reason], logic: str) -> tuple[Outcome, str]:
+    """FAIL as soon as a failing clause is *known* true, PASS only if every clause is known false.
+
+    artifact: (D1 and D2) or D3. paper: D1, D2 and D3 each suffice.
+    """
+    by_check = {reason.check: reason for reason in reasons}
+    clauses = (("D1", "D2"), ("D3",)) if logic == "artifact" else (("D1",), ("D2",), ("D3",))
+    states = {clause: _all(by_check[check].fires for check in clause) for clause in clauses}
+    failing = [check for clause, fires in states.items() if fires for check in clause]
+    if failing:
+        return Outcome.FAIL, f"FAIL({'+'.join(failing)})" if logic == "artifact" else "walked back"
+    open_clauses = [clause for clause, fires in states.items() if fires is None]
+    unknown = [c for clause in open_clauses for c in clause if by_check[c].fires is None]
+    if not unknown:
+        return Outcome.PASS, "PASS" if logic == "artifact" else "trustworthy"
+    missing = any(by_check[check].status != "open" for check in unknown)
+    outcome = Outcome.INCOMPLETE if missing else Outcome.INCONCLUSIVE
+    return outcome, f"{outcome.value}({'+'.join(unknown)})"
+
+
+def layer_table(runs: Sequence[Evidence]) -> tuple[Mapping[str, Any], ...]:
+    """Per layer: median over seeds of each reading, None where no seed has it; n_valid is the least."""
+    run = runs[0]
+    table = []
+    for layer in run.measurements.layers(run.epoch):
+        row: dict[str, Any] = {"index": layer}
+        for key, quantity in _LAYER_COLUMNS.items():
+            known = [v for r in runs if (v := r.number(quantity, layer)) is not None]
+            row[key] = sorted(known)[len(known) // 2] if known else None
+        least = [v for r in runs if (v := r.number("alignment.n_valid@1", layer)) is not None]
+        row["n_valid"] = int(min(least)) if least else None
+        table.append(row)
+    return tuple(table)
+
+
+_LAYER_COLUMNS = {
+    "state_norm": "scale.state_norm@1",
+    "reference_norm": "reference.norm@1",
+    "cosine": "alignment.cosine@1",
+    "cosine_compat": "alignment.cosine_compat@1",
+}
+
+
+def _all(states: Any) -> bool | None:
+    """Kleene's `and`: false if any is false, unknown if any is unknown, else true."""
+    states = list(states)
+    if False in states:
+        return False
+    return None if None in states else True
+
+
+def _check_question(
+    runs: Sequence[Evidence], baselines: Sequence[Evidence | None] | None, logic: str
+) -> None:
+    if not runs:
+        raise BadInput("There is nothing to judge: no runs were given.")
+    if logic not in LOGICS:
+        raise BadInput(f"Unknown logic {logic!r}.", f"Choose: {', '.join(LOGICS)}.")
+    if baselines is not None and len(baselines) != len(runs):
+        raise BadInput(f"{len(runs)} runs but {len(baselines)} baselines.")
+    if len({run.label for run in runs}) > 1:
+        raise BadInput("One verdict speaks about one rule.", "Judge each rule apart.")
+
+
+def _summary(runs: Sequence[Evidence]) -> dict[str, Any]:
+    return {
+        "rule": runs[0].label,
+        "net": runs[0].net,
+        "seeds": [run.seed for run in runs],
+        "epochs": [run.epoch for run in runs],
+        "accuracy": [run.accuracy for run in runs],
+        "gamma_mean": [run.number("alignment.gamma_mean@1") for run in runs],
+        "gamma_concat": [run.number("alignment.gamma_concat@1") for run in runs],
+        "deep_cosine": [run.number("alignment.deep_cosine@1") for run in runs],
+    }
+
+
+def _notes(runs: Sequence[Evidence]) -> tuple[str, ...]:
+    notes = [
+        f"Seed {run.seed} diverged in epoch {run.status.get('epoch')}: {run.status.get('reason')}."
+        for run in runs
+        if run.status.get("state") == "diverged"
+    ]
+    notes += [
+        f"Seed {run.seed} is still training (epoch {run.epoch})."
+        for run in runs
+        if run.status.get("state") == "running"
+    ]
+    return (*notes, DISCLAIMER)

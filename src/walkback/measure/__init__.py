@@ -1,0 +1,3 @@
+"""Pure functions of a Trace: scale, reference, alignment."""
+
+from walkback.measure.light import measure_light as measure_light

@@ -1,0 +1,136 @@
+"""The light tier: scale, reference and alignment of one trace, cheap enough for every epoch."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from walkback.core.quantities import Measurements
+from walkback.measure.rows import CLAMP, clamped_cosines, exact, row_cosines, row_norms
+from walkback.nets.adapter import Adapter
+from walkback.nets.trace import Trace
+
+REFERENCE_BATCH = 128  # the batch at which the paper's threshold on a mean-reduced gradient was set
+
+
+def measure_light(
+    trace: Trace, credits: Sequence[Tensor] | None, epoch: int, *, float64: bool = True
+) -> Measurements:
+    """All light quantities. Without credits the alignment is not applicable, never 1 or 0."""
+    table = Measurements()
+    measure_scale(trace, epoch, table)
+    measure_reference(trace, epoch, table, float64=float64)
+    measure_alignment(trace, credits, epoch, table)
+    return table
+
+
+def measure_scale(trace: Trace, epoch: int, table: Measurements) -> None:
+    """Norms of the states and their growth; growth in RMS, so that down-sampling is not growth."""
+    rows = [exact(trace.rows(h)) for h in trace.states]
+    norms = [row_norms(r) for r in rows]
+    rms = [norm / r.shape[1] ** 0.5 for norm, r in zip(norms, rows, strict=True)]
+    for layer, norm in enumerate(norms):
+        table.add(epoch, "scale.state_norm@1", _median(norm), layer)
+    growth = [_median(above / below) for below, above in pairwise(rms)]
+    for layer, ratio in enumerate(growth, start=1):
+        table.add(epoch, "scale.growth@1", ratio, layer)
+    # max() of Python would drop a NaN that is not first.
+    table.add(epoch, "scale.growth_max@1", float(torch.tensor(growth, dtype=torch.float64).amax()))
+    table.add(epoch, "scale.growth_total@1", _median(rms[-1] / rms[0]))
+    mean_part = rows[-1].mean(dim=1).abs() * rows[-1].shape[1] ** 0.5
+    table.add(epoch, "scale.mean_part@1", _median(mean_part / norms[-1]))
+
+
+def measure_reference(trace: Trace, epoch: int, table: Measurements, *, float64: bool) -> None:
+    """Norms of g_l, and D2's value `r/128`, `r = median ‖g_L‖/‖e‖`, with its companions.
+
+    r does not move with the batch size (g is sum-reduced) nor with the fit (‖e‖ is divided out), so a
+    small value means that scale, and nothing else, has swallowed the reference.
+    """
+    for layer, g in enumerate(trace.reference):
+        table.add(epoch, "reference.norm@1", _median(row_norms(exact(trace.rows(g)))), layer)
+    top = row_norms(exact(trace.rows(trace.reference[-1])))
+    error = row_norms(exact(trace.rows(trace.error)))
+    table.add(epoch, "reference.error_norm@1", _median(error))
+    table.add(epoch, "reference.validity@1", _median(top / error) / REFERENCE_BATCH)
+    mean_reduced = top / trace.count
+    table.add(epoch, "reference.compat@1", _median(mean_reduced))
+    table.add(epoch, "reference.unit_probe@1", _median((mean_reduced / CLAMP).clamp(max=1.0)))
+    relerr = _float64_relerr(trace) if float64 else None
+    status = "" if relerr is not None else "not_applicable"
+    table.add(epoch, "reference.float64_relerr@1", math.nan if relerr is None else relerr, status=status)
+
+
+def measure_alignment(
+    trace: Trace, credits: Sequence[Tensor] | None, epoch: int, table: Measurements
+) -> None:
+    """cos(a_l, g_l) per layer without a clamp, and what a clamped library would have said."""
+    layers = range(trace.depth + 1)
+    if credits is None:
+        _alignment_not_applicable(layers, epoch, table)
+        return
+    pairs = [(trace.rows(a), trace.rows(g)) for a, g in zip(credits, trace.reference, strict=True)]
+    means, clamped = [], []
+    for layer, (a, g) in enumerate(pairs):
+        cosines, valid = row_cosines(a, g)
+        means.append(_mean(cosines))
+        clamped.append(_mean(clamped_cosines(a, g / trace.count).double()))
+        sd = float(cosines.std()) if len(cosines) > 1 else math.nan
+        table.add(epoch, "alignment.cosine@1", means[-1], layer)
+        table.add(epoch, "alignment.cosine_median@1", _median(cosines), layer)
+        table.add(epoch, "alignment.cosine_sd@1", sd, layer)
+        table.add(epoch, "alignment.n_valid@1", float(valid.sum()), layer)
+        table.add(epoch, "alignment.cosine_compat@1", clamped[-1], layer)
+    table.add(epoch, "alignment.deep_cosine@1", sum(means[1:]) / len(means[1:]))
+    table.add(epoch, "alignment.gamma_mean@1", sum(clamped) / len(clamped))
+    all_a, all_g = (torch.cat([pair[side] for pair in pairs], dim=1) for side in (0, 1))
+    concat = _mean(clamped_cosines(all_a, all_g / trace.count).double())
+    table.add(epoch, "alignment.gamma_concat@1", concat)
+
+
+def _alignment_not_applicable(layers: range, epoch: int, table: Measurements) -> None:
+    for layer in layers:
+        for name in ("cosine", "cosine_median", "cosine_sd", "n_valid", "cosine_compat"):
+            quantity = f"alignment.{name}@1"
+            table.add(epoch, quantity, math.nan, layer, status="not_applicable")
+    for name in ("deep_cosine", "gamma_mean", "gamma_concat"):
+        table.add(epoch, f"alignment.{name}@1", math.nan, status="not_applicable")
+
+
+def _float64_relerr(trace: Trace) -> float | None:
+    """Median of ‖g_L − g_L in float64‖/‖g_L in float64‖: is a tiny reference still a direction?
+
+    None where the model has no float64 twin: it is in float64 already, or it cannot be copied.
+    """
+    if trace.net.dtype == torch.float64:
+        return None
+    try:
+        twin = _float64_twin(trace.net)
+        inputs = trace.inputs
+        x = {k: v.cpu() for k, v in inputs.items()} if isinstance(inputs, dict) else inputs.cpu()
+        precise = twin.probe(x, trace.labels.cpu())
+        top64 = exact(precise.rows(precise.top_reference()))
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
+    top32 = exact(trace.rows(trace.reference[-1]))
+    return _median(row_norms(top32 - top64) / row_norms(top64))
+
+
+def _float64_twin(net: Adapter) -> Adapter:
+    parts = (net.model, net.blocks, net.out_ln, net.head)
+    model, blocks, out_ln, head = copy.deepcopy(parts)  # one call, so that the copies share modules
+    return Adapter(model.cpu().double(), blocks, out_ln, head)
+
+
+def _median(values: Tensor) -> float:
+    """Median with the two middle values averaged; NaN if empty, and NaN if any value is."""
+    return float(values.quantile(0.5)) if len(values) else math.nan
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.mean()) if len(values) else math.nan

@@ -1,0 +1,58 @@
+"""Row norms and cosines that do not depend on scale: what the clamp of a library cosine would hide."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+CLAMP = 1e-8  # torch's and most libraries' floor on a norm in a cosine
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """The same numbers in float64 on the CPU, where every measurement is made (MPS has no float64)."""
+    return tensor.detach().cpu().double()
+
+
+def row_norms(rows: Float[Tensor, "rows features"]) -> Float[Tensor, " rows"]:
+    """‖row‖ without overflow or underflow: scaled by the largest entry first."""
+    return torch.linalg.vector_norm(_unit(rows), dim=1) * _largest(rows)
+
+
+def row_cosines(
+    a: Float[Tensor, "rows features"], b: Float[Tensor, "rows features"]
+) -> tuple[Float[Tensor, " valid"], Bool[Tensor, " rows"]]:
+    """cos(a_i, b_i) of the valid rows, and which those are.
+
+    Each row is divided by its largest entry before the dot product, so the result is the same for
+    rows of any scale a float can hold. Zero and non-finite rows have no direction: they are left out,
+    and counted by the caller.
+    """
+    a, b = exact(a), exact(b)
+    valid = _has_direction(a) & _has_direction(b)
+    a, b = _unit(a[valid]), _unit(b[valid])
+    norms = torch.linalg.vector_norm(a, dim=1) * torch.linalg.vector_norm(b, dim=1)
+    return (a * b).sum(1) / norms, valid
+
+
+def clamped_cosines(
+    a: Float[Tensor, "rows features"], b: Float[Tensor, "rows features"]
+) -> Float[Tensor, " rows"]:
+    """What a conventional measurement reports: float32, norms clamped at 1e-8, zeros scored 0."""
+    a, b = a.detach().cpu().float(), b.detach().cpu().float()
+    return torch.nn.functional.cosine_similarity(a, b, dim=1, eps=CLAMP)
+
+
+def _largest(rows: Tensor) -> Tensor:
+    return rows.abs().amax(dim=1)
+
+
+def _has_direction(rows: Tensor) -> Tensor:
+    largest = _largest(rows)
+    return torch.isfinite(largest) & (largest > 0)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Rows divided by their largest entry; zero rows stay zero, non-finite ones stay non-finite."""
+    largest = _largest(rows).unsqueeze(1)
+    return rows / torch.where(largest > 0, largest, torch.ones_like(largest))

@@ -1,0 +1,307 @@
+"""The adapter: traces any nn.Module whose blocks and head are named, and hands it back untouched."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from walkback.core.errors import BadInput, NotApplicable
+from walkback.nets.trace import Trace, Wiring, cut_layers
+
+Batch = Tensor | Mapping[str, Tensor]
+Blocks = str | Sequence[str] | Sequence[nn.Module]
+
+
+class Adapter:
+    """A model seen as stem → blocks → head.
+
+    `blocks` is the path of a ModuleList (`"encoder.layer"`), a list of paths, or the modules
+    themselves; `head` and `out_ln` are paths or modules. Without them the attributes `blocks`,
+    `out_ln` and `out_head` are used. h_0 is what the first block receives; h_l is what block l
+    returns (its first tensor, where it returns several).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: Blocks | None = None,
+        out_ln: str | nn.Module | None = None,
+        head: str | nn.Module | None = None,
+    ) -> None:
+        # Hooks on a torch.compile wrapper never fire; its original module computes the same function.
+        self.model: nn.Module = getattr(model, "_orig_mod", model)
+        self.blocks = _find_blocks(self.model, blocks)
+        self.head = _find_part(self.model, head, "head", "out_head")
+        self.out_ln = _find_part(self.model, out_ln, "out_ln", "out_ln")
+
+    @property
+    def depth(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def device(self) -> torch.device:
+        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
+        return next(floating, torch.float32)
+
+    def block_parameters(self) -> dict[str, nn.Parameter]:
+        inside = {id(p) for block in self.blocks for p in block.parameters()}
+        return {name: p for name, p in self.model.named_parameters() if id(p) in inside}
+
+    def trace(self, x: Batch, y: Tensor, wiring: Wiring) -> Trace:
+        """One forward pass in the model's current mode, its graph cut as `wiring` says."""
+        recorder = _Recorder(self.blocks, cut_layers(wiring, self.depth))
+        with torch.enable_grad(), recorder.attached():
+            logits = _logits_of(self.model(**x) if isinstance(x, Mapping) else self.model(x))
+        recorder.check_complete()
+        return Trace(
+            self,
+            recorder.outputs,
+            recorder.states,
+            logits,
+            y,
+            wiring,
+            inputs=x,
+            calls=recorder.calls,
+        )
+
+    def probe(self, x: Batch, y: Tensor) -> Trace:
+        """The trace that is measured: batch checked, moved to the model's device and precision."""
+        x, y = self.prepare(x, y)
+        trace = self.trace(x, y, "probe")
+        _check_labels(trace.logits, y)
+        return trace
+
+    def prepare(self, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
+        parts = dict(x) if isinstance(x, Mapping) else {"x": x}
+        parts = {name: torch.as_tensor(part).to(self.device) for name, part in parts.items()}
+        y = torch.as_tensor(y).to(self.device)
+        for name, part in parts.items():
+            if part.is_floating_point():
+                if not bool(torch.isfinite(part).all()):
+                    raise BadInput(f"The inputs ({name}) contain NaN or infinite values.")
+                parts[name] = part.to(self.dtype)
+            if len(part) != len(y):
+                raise BadInput(f"{len(part)} inputs ({name}) but {len(y)} labels.")
+        if y.is_floating_point() or y.dtype == torch.bool:
+            raise BadInput(f"Labels must be whole numbers, not {y.dtype}.")
+        if y.numel() == 0:
+            raise BadInput("The batch is empty.")
+        return (parts if isinstance(x, Mapping) else parts["x"]), y.long()
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode, with every module's mode and the generators put back afterwards.
+
+        Everything measured happens in here: in training mode dropout and BatchNorm would make a
+        gradient depend on more than its own sample.
+        """
+        modes = {module: module.training for module in self.model.modules()}
+        devices = [self.device] if self.device.type == "cuda" else []
+        try:
+            with torch.random.fork_rng(devices=devices):
+                self.model.eval()
+                yield
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+    def replay_block(self, call: BlockCall, layer: int, h: Tensor) -> Tensor:
+        """Block `layer` (1 … L) on another input, its other arguments as they were in the trace."""
+        args, kwargs = call(h)
+        return _first_tensor(self.blocks[layer - 1](*args, **kwargs))
+
+    def forward_from(self, x: Batch, layer: int, h: Tensor) -> Tensor:
+        """Logits with h_layer replaced by `h`: what the tail of the net makes of it."""
+
+        def swap_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return _block_call(args, kwargs)(h)
+
+        def swap_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            return _with_first_tensor(output, h)
+
+        if layer == 0:
+            handle = self.blocks[0].register_forward_pre_hook(swap_input, with_kwargs=True)
+        else:
+            handle = self.blocks[layer - 1].register_forward_hook(swap_output)
+        try:
+            return _logits_of(self.model(**x) if isinstance(x, Mapping) else self.model(x))
+        finally:
+            handle.remove()
+
+
+def freeze_blocks(model: nn.Module, blocks: Blocks | None = None) -> nn.Module:
+    """Fix the blocks at their present weights; train the rest for the matched baseline of D3."""
+    for parameter in Adapter(model, blocks).block_parameters().values():
+        parameter.requires_grad_(False)
+    return model
+
+
+BlockCall = Callable[[Tensor], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+class _Recorder:
+    """Forward hooks that note each state, and cut the graph where asked."""
+
+    def __init__(self, blocks: Sequence[nn.Module], cuts: Sequence[int]) -> None:
+        self.blocks, self.cuts = blocks, frozenset(cuts)
+        self.outputs: list[Tensor] = []
+        self.states: list[Tensor] = []
+        self.calls: list[BlockCall] = []
+
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        handles = []
+        for index, block in enumerate(self.blocks):
+            handles.append(block.register_forward_pre_hook(self._before(index), with_kwargs=True))
+            handles.append(block.register_forward_hook(self._after(index)))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _before(self, index: int) -> Callable[..., Any]:
+        def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            self._in_order(index, len(self.calls))
+            call = _block_call(args, kwargs)
+            self.calls.append(call)
+            return call(self._pass_on(_hidden(args, kwargs))) if index == 0 else None
+
+        return note
+
+    def _after(self, index: int) -> Callable[..., Any]:
+        def note(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            return _with_first_tensor(output, self._pass_on(_first_tensor(output)))
+
+        return note
+
+    def _pass_on(self, h: Tensor) -> Tensor:
+        layer = len(self.outputs)
+        self.outputs.append(h)
+        self.states.append(h.detach().requires_grad_() if layer in self.cuts else h)
+        return self.states[-1]
+
+    def _in_order(self, index: int, expected: int) -> None:
+        if index != expected:
+            raise NotApplicable(
+                f"Block {index} ran where block {expected} was expected.",
+                "The blocks must run once each, in the order in which they are named.",
+            )
+
+    def check_complete(self) -> None:
+        if len(self.outputs) != len(self.blocks) + 1:
+            raise NotApplicable(
+                f"Only {len(self.calls)} of the {len(self.blocks)} named blocks ran in a forward pass.",
+                "Name the blocks that the model really uses.",
+            )
+
+
+def _find_blocks(model: nn.Module, blocks: Blocks | None) -> list[nn.Module]:
+    if blocks is None:
+        found = getattr(model, "blocks", None)
+        if not isinstance(found, (nn.ModuleList, nn.Sequential)):
+            raise _blocks_not_found(model, f"{type(model).__name__} has no attribute 'blocks'.")
+        return _some(model, list(found))
+    if isinstance(blocks, str):
+        return _some(model, list(_submodule(model, blocks, "blocks").children()))
+    named = [_submodule(model, b, "blocks") if isinstance(b, str) else b for b in blocks]
+    return _some(model, named)
+
+
+def _some(model: nn.Module, blocks: list[nn.Module]) -> list[nn.Module]:
+    if not blocks:
+        raise _blocks_not_found(model, f"{type(model).__name__} has no blocks under that name.")
+    return blocks
+
+
+def _blocks_not_found(model: nn.Module, message: str) -> BadInput:
+    lists = [n for n, m in model.named_modules() if n and isinstance(m, (nn.ModuleList, nn.Sequential))]
+    seen = f" Lists of modules in it: {', '.join(lists[:6])}." if lists else ""
+    return BadInput(message, f"Name them by path, as in blocks='encoder.layer'.{seen}")
+
+
+def _submodule(model: nn.Module, path: str, option: str) -> nn.Module:
+    try:
+        return model.get_submodule(path)
+    except AttributeError:
+        children = ", ".join(name for name, _ in model.named_children())
+        raise BadInput(
+            f"{type(model).__name__} has no submodule {path!r} (given as {option}).",
+            f"Its direct children are: {children}.",
+        ) from None
+
+
+def _find_part(
+    model: nn.Module, given: str | nn.Module | None, option: str, default: str
+) -> nn.Module | None:
+    if isinstance(given, str):
+        return _submodule(model, given, option)
+    if given is not None:
+        return given
+    found = getattr(model, default, None)
+    return found if isinstance(found, nn.Module) else None
+
+
+def _logits_of(output: Any) -> Tensor:
+    logits = getattr(output, "logits", output)
+    if isinstance(logits, (tuple, list)):
+        logits = logits[0]
+    if not isinstance(logits, Tensor) or logits.dim() < 2:
+        raise NotApplicable(
+            "The model's output is not a batch of logits.",
+            "It must return a tensor [batch, classes], or an object with an attribute 'logits'.",
+        )
+    return logits
+
+
+def _check_labels(logits: Tensor, y: Tensor) -> None:
+    if logits.shape[:-1] != y.shape:
+        raise BadInput(
+            f"The logits have shape {tuple(logits.shape)}, so labels of shape "
+            f"{tuple(logits.shape[:-1])} are needed, not {tuple(y.shape)}."
+        )
+    classes, low, high = logits.shape[-1], int(y.min()), int(y.max())
+    if low < 0 or high >= classes:
+        raise BadInput(f"Labels must lie in 0…{classes - 1} for {classes} logits, found {low}…{high}.")
+
+
+def _is_state(thing: Any) -> bool:
+    return isinstance(thing, Tensor) and thing.is_floating_point()
+
+
+def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    return next(thing for thing in (*args, *kwargs.values()) if _is_state(thing))
+
+
+def _block_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BlockCall:
+    """The call that was made, as a function of its hidden state: the first floating tensor in it."""
+    place = next((i for i, a in enumerate(args) if _is_state(a)), None)
+    key = None if place is not None else next((k for k, v in kwargs.items() if _is_state(v)), None)
+    if place is None and key is None:
+        raise NotApplicable("A block was called without a floating-point state.")
+
+    def call(h: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if place is not None:
+            return (*args[:place], h, *args[place + 1 :]), kwargs
+        return args, {**kwargs, key: h}  # type: ignore[dict-item]
+
+    return call
+
+
+def _first_tensor(output: Any) -> Tensor:
+    first = output[0] if isinstance(output, (tuple, list)) and output else output
+    if not _is_state(first):
+        raise NotApplicable(f"A block returned {type(output).__name__}, not a state tensor.")
+    return first
+
+
+def _with_first_tensor(output: Any, h: Tensor) -> Any:
+    return type(output)((h, *output[1:])) if isinstance(output, (tuple, list)) else h

@@ -1,0 +1,121 @@
+"""Trace: one forward pass on a fixed batch, from which everything is measured and every rule learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from walkback.nets.adapter import Adapter
+
+Wiring = Literal["probe", "chain", "cut"]
+
+
+@dataclass
+class Trace:
+    """States h_0 … h_L (0 = stem output, L = deepest), logits and labels of one forward pass.
+
+    `outputs[l]` is h_l as it was computed, `states[l]` is h_l as it was passed on. They are the same
+    tensor except at the layers in `cuts`, where the graph is cut and `states[l]` is a fresh leaf:
+
+    - `probe` cuts at 0 and L: gradients of the blocks alone, for measuring;
+    - `chain` cuts at L: the head's gradient and the blocks' credit can differ, for training;
+    - `cut` cuts everywhere: each block learns from its own credit only.
+    """
+
+    net: Adapter
+    outputs: list[Tensor]
+    states: list[Tensor]
+    logits: Float[Tensor, "*rows classes"]
+    labels: Int[Tensor, "*rows"]
+    wiring: Wiring
+    inputs: Any = None
+    calls: Sequence[Any] = ()
+
+    @property
+    def depth(self) -> int:
+        return len(self.states) - 1
+
+    @property
+    def cuts(self) -> list[int]:
+        return cut_layers(self.wiring, self.depth)
+
+    @property
+    def per_token(self) -> bool:
+        """Whether every token has a label of its own; the unit is then the token, else the sample."""
+        return self.labels.dim() > 1
+
+    @property
+    def count(self) -> int:
+        """How many rows (samples, or tokens with their own label) the batch has: N of a mean loss."""
+        return self.labels.numel()
+
+    @cached_property
+    def error(self) -> Float[Tensor, "*rows classes"]:
+        """e = softmax(logits) − onehot(y) per row, never divided by N."""
+        return stable_error(self.logits.detach(), self.labels)
+
+    @cached_property
+    def losses(self) -> Float[Tensor, " rows"]:
+        logits = self.logits.detach().flatten(0, -2)
+        return F.cross_entropy(logits, self.labels.flatten(), reduction="none")
+
+    @cached_property
+    def reference(self) -> list[Tensor]:
+        """g_l = ∂(Σ CE)/∂h_l for every layer, sum-reduced, started from `error`."""
+        assert self.wiring == "probe", "the reference is measured on a probe trace"
+        top = self.top_reference()
+        if self.depth == 0:
+            return [top]
+        below = torch.autograd.grad(
+            self.outputs[-1], self.states[:-1], top, retain_graph=True, allow_unused=True
+        )
+        filled = [
+            torch.zeros_like(h) if g is None else g for g, h in zip(below, self.states[:-1], strict=True)
+        ]
+        return [*filled, top]
+
+    def top_reference(self) -> Tensor:
+        """g_L, the exact gradient at the last state: through the head and the terminal norm only."""
+        (top,) = torch.autograd.grad(self.logits, self.states[-1], self.error, retain_graph=True)
+        return top
+
+    def block(self, layer: int, h: Tensor) -> Tensor:
+        """What block `layer` (1 … L) makes of another input, in the context of this pass."""
+        return self.net.replay_block(self.calls[layer - 1], layer, h)
+
+    def branch(self, layer: int, h: Tensor) -> Tensor:
+        """f_l: what block `layer` adds to its input."""
+        return self.block(layer, h) - h
+
+    def tail(self, layer: int, h: Tensor) -> Tensor:
+        """Logits from layer `layer` on, with h_layer replaced by `h`."""
+        return self.net.forward_from(self.inputs, layer, h)
+
+    def rows(self, tensor: Tensor) -> Float[Tensor, "rows features"]:
+        """One row per unit: a sample with tokens and maps flattened, or a token with its own label."""
+        return tensor.detach().reshape(self.count, -1)
+
+
+def cut_layers(wiring: Wiring, depth: int) -> list[int]:
+    return {"probe": sorted({0, depth}), "chain": [depth], "cut": list(range(depth + 1))}[wiring]
+
+
+def stable_error(
+    logits: Float[Tensor, "*rows classes"], labels: Int[Tensor, "*rows"]
+) -> Float[Tensor, "*rows classes"]:
+    """softmax − onehot without cancellation: `e_y = −exp(lse_{c≠y} − lse)`, never `p_y − 1`.
+
+    The naive form loses a fitted sample's whole error to rounding once 1 − p_y nears float32's eps.
+    """
+    index = labels.unsqueeze(-1)
+    others = logits.scatter(-1, index, float("-inf")).logsumexp(-1, keepdim=True)
+    own = -(others - logits.logsumexp(-1, keepdim=True)).exp()
+    return logits.softmax(-1).scatter(-1, index, own)

@@ -1,0 +1,112 @@
+"""What a learning rule is: a way to give every state a credit, used for training and diagnosis alike."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from walkback.core.errors import BadInput
+from walkback.core.spec import Call, Value
+from walkback.nets.adapter import Adapter
+from walkback.nets.trace import Trace, Wiring
+
+
+class Rule(nn.Module, ABC):
+    """Assigns a credit a_l to each state h_l, in descent convention: learning moves h_l along −a_l.
+
+    Credits are per row and sum-reduced, like the reference g_l they are compared with. Feedback
+    matrices and anything else the rule learns are buffers, so they are saved with each checkpoint.
+    `wiring` says how the training pass is cut: with `cut` every block receives its own credit, with
+    `chain` the credit given at the last state travels down through the blocks.
+    """
+
+    name: ClassVar[str]
+    citation: ClassVar[str]
+    about: ClassVar[str]
+    ours: ClassVar[str] = ""
+    role: ClassVar[str] = "rule"
+    wiring: ClassVar[Wiring]
+    has_feedback: ClassVar[bool] = False
+    defaults: ClassVar[dict[str, Value]] = {}
+    choices: ClassVar[dict[str, tuple[Value, ...]]] = {}
+
+    def __init__(self, **params: Value) -> None:
+        super().__init__()
+        self.params = params
+
+    @classmethod
+    def check_choices(cls, call: Call) -> None:
+        for key, allowed in cls.choices.items():
+            if call.params[key] not in allowed:
+                shown = ", ".join(map(str, allowed))
+                raise BadInput(f"rule {cls.name!r} has no {key}={call.params[key]}.", f"Choose: {shown}.")
+
+    @property
+    def ready(self) -> bool:
+        """Whether the rule has all it needs to give credits; without its feedback it has not."""
+        return not self.has_feedback or any(True for _ in self.buffers())
+
+    def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        """Draw the rule's feedback for the shapes seen in a trace."""
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over the feedback that was saved with a checkpoint."""
+        for key, value in state.items():
+            self.register_buffer(key, value)
+
+    @abstractmethod
+    def credits(self, trace: Trace) -> list[Tensor]:
+        """[a_0 … a_L] for a probe trace."""
+
+    def training_credits(self, trace: Trace) -> list[Tensor]:
+        """The credits at the layers where a training pass is cut."""
+        return self.credits(trace)
+
+    def inside(self, net: Adapter) -> AbstractContextManager[None]:
+        """Within this context a block's own backward pass is the rule's (its exact one by default)."""
+        return contextlib.nullcontext()
+
+    def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
+        """The parameters this rule trains."""
+        return dict(net.model.named_parameters())
+
+    def deposit_gradients(self, net: Adapter, x: Tensor, y: Tensor) -> Trace:
+        """One training pass: batch-mean gradients into `.grad`, and the trace they came from.
+
+        Head and terminal norm always learn from the exact cross-entropy gradient.
+        """
+        with self.inside(net):
+            trace = net.trace(x, y, self.wiring)
+        credits = self.training_credits(trace)
+        sources = [trace.logits, *(trace.outputs[layer] for layer in trace.cuts)]
+        arriving = [trace.error, *credits]
+        torch.autograd.backward(sources, [gradient / trace.count for gradient in arriving])
+        return trace
+
+
+class ChainRule(Rule):
+    """A rule whose credit enters at the last state and is transported down block by block."""
+
+    wiring = "chain"
+
+    @abstractmethod
+    def top_credit(self, trace: Trace) -> Tensor:
+        """a_L."""
+
+    def training_credits(self, trace: Trace) -> list[Tensor]:
+        return [self.top_credit(trace)]
+
+    def credits(self, trace: Trace) -> list[Tensor]:
+        """The same transport as in training, block by block on the trace's own states."""
+        credits = [self.top_credit(trace)]
+        with torch.enable_grad(), self.inside(trace.net):
+            for layer in range(trace.depth, 0, -1):
+                below = trace.states[layer - 1].detach().requires_grad_()
+                (credit,) = torch.autograd.grad(trace.block(layer, below), below, credits[0])
+                credits.insert(0, credit)
+        return credits

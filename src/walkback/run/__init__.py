@@ -1,0 +1,1 @@
+"""Wires training, measuring and storing together: one run, or many in single-thread processes."""

@@ -1,0 +1,257 @@
+"""One run from its spec to its bundle: train, measure after each epoch, store, resume.
+
+Killed at any moment and started again, it gives the same bytes as a run that was left alone: the
+bundle's `resume` member holds all that the loop needs, and is replaced in the same commit as the
+measurements it belongs to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walkback.core.quantities import Measurements
+from walkback.core.spec import RunSpec
+from walkback.core.streams import stream_seed
+from walkback.data import Dataset
+from walkback.measure import measure_light
+from walkback.nets import Adapter, build_net
+from walkback.nets.trace import Trace
+from walkback.rules import Rule, make_rule
+from walkback.store import Bundle, Store
+from walkback.store.bundle import Arrays, Member, pack_arrays
+from walkback.store.provenance import environment
+from walkback.train import Progress, Recipe, TrainState, train
+
+FIRST_CHECKPOINTS = (0, 1, 2, 5, 10, 20, 50)
+TEST_BATCH = 2048
+
+
+def run_one(
+    spec: RunSpec,
+    dataset: Dataset,
+    store: Store,
+    *,
+    device: str = "cpu",
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Bundle:
+    """Train what is not trained yet; the finished bundle."""
+    with store.hold(spec.name, wait=5.0):
+        bundle = store.find(spec.name)
+        if bundle is not None and bundle.finished:
+            return bundle
+        run = (
+            _Run.resume(bundle, spec, dataset, device)
+            if bundle
+            else _Run.start(spec, dataset, store, device)
+        )
+        divergence = train(
+            run.state, run.x_train, run.y_train, run.recipe, on_epoch=run.end_epoch, on_progress=on_progress
+        )
+        status: dict[str, Any] = {"state": "finished", "epoch": run.state.epoch, "reason": ""}
+        if divergence is not None:
+            status = {"state": "diverged", "epoch": divergence.epoch, "reason": divergence.reason}
+        run.finish(status)
+        return run.bundle
+
+
+@dataclass
+class _Run:
+    """A run in memory: the loop's state, and what has been measured so far."""
+
+    spec: RunSpec
+    dataset: Dataset
+    bundle: Bundle
+    state: TrainState
+    device: torch.device
+    table: Measurements = field(default_factory=Measurements)
+    items: Arrays = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.x_train, self.y_train = self._tensors(self.dataset.x_train, self.dataset.y_train)
+        self.x_test, self.y_test = self._tensors(self.dataset.x_test, self.dataset.y_test)
+        self.x_eval, self.y_eval = self._tensors(*self.dataset.eval_batch)
+        self.recipe = Recipe(
+            spec_epochs := self.spec.epochs,
+            self.spec.batch,
+            self.spec.lr,
+            self.spec.weight_decay,
+            self.spec.schedule,
+            self.spec.seed,
+        )
+        self.kept = {e for e in FIRST_CHECKPOINTS if e <= spec_epochs} | set(range(100, spec_epochs, 50))
+
+    @classmethod
+    def start(cls, spec: RunSpec, dataset: Dataset, store: Store, device: str) -> _Run:
+        bundle = Bundle.create(
+            store.path / spec.name, id=spec.id, spec=spec.to_dict(), card=card_of(spec, dataset)
+        )
+        bundle.path.mkdir(parents=True, exist_ok=True)
+        bundle.sweep()
+        run = cls(spec, dataset, bundle, _fresh_state(spec, dataset, device), torch.device(device))
+        run.items = {"count": np.array([len(dataset.y_test)], dtype=np.int64)}
+        if dataset.test_sources is not None:
+            run.items["sources"] = dataset.test_sources
+        x, y = dataset.eval_batch
+        run.bundle.commit([Member("eval.safetensors", "eval", pack_arrays({"x": x, "y": y}))])
+        run.end_epoch(run.state)
+        return run
+
+    @classmethod
+    def resume(cls, bundle: Bundle, spec: RunSpec, dataset: Dataset, device: str) -> _Run:
+        """From the last commit. A bundle killed before its first one has no resume slot: start over."""
+        slot = bundle.one("resume")
+        if slot is None:
+            return cls.start(spec, dataset, Store(bundle.path.parent), device)
+        bundle.sweep()
+        state = _fresh_state(spec, dataset, device)
+        _load_state(state, bundle.arrays(slot))
+        return cls(
+            spec, dataset, bundle, state, torch.device(device), bundle.measurements(), bundle.items()
+        )
+
+    def end_epoch(self, state: TrainState) -> None:
+        """Measure, then commit everything that belongs to this epoch at once."""
+        self._measure(state)
+        epoch = state.epoch
+        members = [
+            Member(f"working/measurements-{epoch:04d}.csv", "measurements", self.table.to_csv().encode()),
+            Member(f"working/items-{epoch:04d}.safetensors", "items", pack_arrays(self.items)),
+            Member(f"working/resume-{epoch:04d}.safetensors", "resume", pack_arrays(_save_state(state))),
+        ]
+        if epoch in self.kept:
+            members.append(self._checkpoint())
+        new = {member.name for member in members}
+        old = [name for name in self._working() if name not in new]
+        status = {"state": "running", "epoch": epoch, "reason": ""}
+        self.bundle.commit(members, drop=old, status=status, environment=here(self.device))
+
+    def finish(self, status: dict[str, Any]) -> None:
+        """The last commit: final names, and no resume slot."""
+        members = [
+            Member("measurements.csv", "measurements", self.table.to_csv().encode()),
+            Member("items.safetensors", "items", pack_arrays(self.items)),
+            self._checkpoint(),
+        ]
+        self.bundle.commit(members, drop=self._working(), status=status)
+        working = self.bundle.path / "working"
+        if working.is_dir() and not any(working.iterdir()):
+            working.rmdir()
+
+    def _working(self) -> list[str]:
+        return [name for name in self.bundle.members() if name.startswith("working/")]
+
+    def _checkpoint(self) -> Member:
+        weights = {k: v for k, v in _save_state(self.state).items() if k.split("/")[0] in ("net", "rule")}
+        name = f"checkpoints/epoch-{self.state.epoch:04d}.safetensors"
+        return Member(name, "checkpoint", pack_arrays(weights), self.state.epoch)
+
+    def _measure(self, state: TrainState) -> None:
+        net, rule, epoch = state.net, state.rule, state.epoch
+        with net.evaluating():
+            trace = net.probe(self.x_eval, self.y_eval)
+            self.table.readings += measure_light(trace, credits_for(rule, trace), epoch).readings
+            correct, loss = test_items(net, self.x_test, self.y_test)
+        self.table.add(epoch, "accuracy.test@1", float(correct.mean()))
+        self.table.add(epoch, "loss.test@1", loss)
+        unmeasured = "not_applicable" if epoch == 0 else ""
+        self.table.add(epoch, "loss.train@1", state.train_loss, status=unmeasured)
+        self.items[f"correct_{epoch:04d}"] = np.packbits(correct)
+
+    def _tensors(self, *arrays: Any) -> list[Tensor]:
+        return [torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in arrays]
+
+
+def credits_for(rule: Rule, trace: Trace) -> list[Tensor] | None:
+    return rule.credits(trace) if rule.ready else None
+
+
+def test_items(net: Adapter, x: Tensor, y: Tensor) -> tuple[np.ndarray, float]:
+    """Which items are classified correctly, and the mean loss. Logits that are NaN are never correct."""
+    correct, losses = [], []
+    with torch.no_grad():
+        for rows in torch.arange(len(y), device=y.device).split(TEST_BATCH):
+            logits = net.model(x[rows])
+            right = (logits.argmax(-1) == y[rows]) & torch.isfinite(logits).all(-1)
+            correct.append(right.cpu().numpy())
+            losses.append(torch.nn.functional.cross_entropy(logits, y[rows], reduction="sum").item())
+    return np.concatenate(correct), math.fsum(losses) / len(y)
+
+
+def card_of(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:
+    """What a reader of the bundle needs to know without importing walkback's nets or rules."""
+    rule = make_rule(spec.rule)
+    return {
+        "rule": {
+            "label": _short(spec.rule.name, dict(spec.rule.params), rule.defaults),
+            "name": rule.name,
+            "variant": str(spec.rule),
+            "role": rule.role,
+            "citation": rule.citation,
+            "about": rule.about,
+            "ours": rule.ours,
+        },
+        "net": {"label": str(spec.net), "layer_index": "0 = stem output, L = deepest"},
+        "data": {"label": str(spec.data), "classes": dataset.classes, **dataset.identities()},
+        "measured": {"mode": "eval", "batch": len(dataset.eval_rows), "reduction": "sum, per sample"},
+        "recipe": {"optimizer": "AdamW", "augmentation": "none", "checkpoint_rule": "last epoch"},
+    }
+
+
+def here(device: torch.device) -> dict[str, Any]:
+    capability = torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else ""
+    return environment(threads=torch.get_num_threads(), instruction_set=capability, device=device.type)
+
+
+def _fresh_state(spec: RunSpec, dataset: Dataset, device: str) -> TrainState:
+    """A net and a rule as they are before the first step, each from a stream of its own."""
+    features = int(np.prod(dataset.x_train.shape[1:]))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(spec.seed, "init"))
+        model = build_net(spec.net, features, dataset.classes)
+    net, rule = Adapter(model.to(device)), make_rule(spec.rule)
+    x, y = (torch.from_numpy(array[:2]) for array in dataset.eval_batch)
+    with net.evaluating():
+        rule.setup(net.probe(x, y), torch.Generator().manual_seed(stream_seed(spec.seed, "feedback")))
+    return TrainState(net, rule.to(device))
+
+
+def _save_state(state: TrainState) -> Arrays:
+    """net/…, rule/…, moments/… and the scalars, as arrays."""
+    tensors = {
+        **{f"net/{name}": value for name, value in state.net.model.state_dict().items()},
+        **{f"rule/{name}": value for name, value in state.rule.state_dict().items()},
+        **{f"moments/{name}": value for name, value in state.moments.items()},
+    }
+    arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+    return {**arrays, "epoch": np.array([state.epoch]), "train_loss": np.array([state.train_loss])}
+
+
+def _load_state(state: TrainState, arrays: Arrays) -> None:
+    device = state.net.device
+
+    def part(kind: str) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(f"{kind}/"): torch.from_numpy(array.copy()).to(device)
+            for name, array in arrays.items()
+            if name.startswith(f"{kind}/")
+        }
+
+    state.net.model.load_state_dict(part("net"))
+    state.rule.load_state_dict(part("rule"))
+    state.moments = part("moments")
+    state.epoch = int(arrays["epoch"][0])
+    state.train_loss = float(arrays["train_loss"][0])
+
+
+def _short(name: str, params: dict[str, Any], defaults: dict[str, Any]) -> str:
+    """The label people use: the name, with only those parameters that are not the default."""
+    changed = {key: value for key, value in params.items() if value != defaults.get(key)}
+    inside = ",".join(f"{key}={value}" for key, value in sorted(changed.items()))
+    return f"{name}({inside})" if inside else name

@@ -1,0 +1,274 @@
+"""A bundle: one run as a folder that can be zipped, mailed, verified and judged again.
+
+`bundle.json` is the commit point. It lists every member with its sha256, members are never changed
+once listed, and a new state is new members followed by one atomic rewrite of `bundle.json`. A process
+killed at any moment leaves a bundle that verifies. No member holds a time, a host or a path, and none
+is a pickle: the same run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkback.core.canonical import canonical_json, sha256
+from walkback.core.errors import BadInput, CorruptBundle, NewerSchema, UnsafePath
+from walkback.core.quantities import Measurements
+from walkback.store.files import inside, write_atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 1
+MANIFEST = "bundle.json"
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file to be added to a bundle; `role` says what it is for."""
+
+    name: str
+    role: str
+    data: bytes
+    epoch: int | None = None
+
+
+class Bundle:
+    """One run on disk. `spec` says what it is, `card` describes its parts, `status` how far it came."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self._manifest = manifest
+
+    @classmethod
+    def create(cls, path: Path, *, id: str, spec: Mapping[str, Any], card: Mapping[str, Any]) -> Bundle:
+        """A new, empty bundle. It exists on disk from its first `commit` on."""
+        manifest = {"schema": SCHEMA, "id": id, "spec": dict(spec), "card": dict(card)}
+        return cls(path, {**manifest, "provenance": [], "status": {}, "members": {}})
+
+    @classmethod
+    def open(cls, path: str | Path) -> Bundle:
+        path = Path(path)
+        file = path / MANIFEST
+        if not file.is_file():
+            hint = "Unpack it first: walkback bundle import FILE --store DIR." if path.is_file() else ""
+            raise BadInput(f"{path} is not a bundle: it has no {MANIFEST}.", hint)
+        return cls(path, _read_manifest(file.read_bytes(), str(file)))
+
+    @property
+    def id(self) -> str:
+        return str(self._manifest["id"])
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return self._manifest["spec"]
+
+    @property
+    def card(self) -> dict[str, Any]:
+        return self._manifest["card"]
+
+    @property
+    def provenance(self) -> list[dict[str, Any]]:
+        """The environments the run was computed in; more than one if it was resumed elsewhere."""
+        return self._manifest["provenance"]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self._manifest["status"]
+
+    @property
+    def finished(self) -> bool:
+        return self.status.get("state") in ("finished", "diverged", "captured")
+
+    def members(self, role: str | None = None) -> list[str]:
+        listed = self._manifest["members"].items()
+        return sorted(name for name, about in listed if role in (None, about["role"]))
+
+    def checkpoint_epochs(self) -> dict[int, str]:
+        members = self._manifest["members"]
+        return {members[name]["epoch"]: name for name in self.members("checkpoint")}
+
+    def read(self, name: str) -> bytes:
+        """A member's bytes, checked against the hash it was listed with."""
+        about = self._manifest["members"].get(name)
+        if about is None:
+            raise BadInput(f"{self.path.name} has no member {name!r}.")
+        file = inside(self.path, name)
+        if not file.is_file():
+            raise CorruptBundle(f"{name} is missing from bundle {self.path.name}.", _RESTORE)
+        data = file.read_bytes()
+        if sha256(data) != about["sha256"]:
+            raise CorruptBundle(f"{name} in bundle {self.path.name} has been altered.", _RESTORE)
+        return data
+
+    def arrays(self, name: str) -> Arrays:
+        return unpack_arrays(self.read(name))
+
+    def one(self, role: str) -> str | None:
+        """The member with this role, or None; the newest where a role has several."""
+        names = self.members(role)
+        return names[-1] if names else None
+
+    def measurements(self) -> Measurements:
+        name = self.one("measurements")
+        return Measurements() if name is None else Measurements.from_csv(self.read(name).decode())
+
+    def frame(self) -> pd.DataFrame:
+        """The measurements as a long table with a `run` column."""
+        frame = self.measurements().to_frame()
+        frame.insert(0, "run", self.id)
+        return frame
+
+    def items(self) -> Arrays:
+        """`correct_<epoch>` bit rows, the item count, and the items' sources where they share any."""
+        name = self.one("items")
+        return {} if name is None else self.arrays(name)
+
+    def correct(self, epoch: int) -> NDArray[np.bool_] | None:
+        """Which test items were classified correctly at the end of an epoch, if that is stored."""
+        items = self.items()
+        packed = items.get(f"correct_{epoch:04d}")
+        if packed is None:
+            return None
+        return np.unpackbits(packed, count=int(items["count"][0])).astype(bool)
+
+    def verify(self) -> int:
+        """Check every member's hash; the number of members checked."""
+        for name in self.members():
+            self.read(name)
+        return len(self.members())
+
+    def commit(
+        self,
+        members: Iterable[Member] = (),
+        *,
+        drop: Iterable[str] = (),
+        status: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add members, then switch to the new state in one step, then remove what it dropped."""
+        listed = dict(self._manifest["members"])
+        for member in members:
+            write_atomic(inside(self.path, member.name), member.data)
+            about = {"role": member.role, "sha256": sha256(member.data), "bytes": len(member.data)}
+            listed[member.name] = about | ({} if member.epoch is None else {"epoch": member.epoch})
+        gone = [name for name in drop if listed.pop(name, None)]
+        manifest = {**self._manifest, "members": listed}
+        if status is not None:
+            manifest["status"] = dict(status)
+        if environment is not None and environment not in manifest["provenance"]:
+            manifest["provenance"] = [*manifest["provenance"], dict(environment)]
+        write_atomic(self.path / MANIFEST, _write_manifest(manifest))
+        self._manifest = manifest
+        for name in gone:
+            inside(self.path, name).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove files that an interrupted commit left behind; what `bundle.json` lists stays."""
+        listed = {self.path / name for name in (*self.members(), MANIFEST)}
+        for file in self.path.rglob("*"):
+            if file.is_file() and file not in listed:
+                file.unlink()
+
+    def export(self, target: Path) -> Path:
+        """Write the bundle as one zip file: same bundle, same bytes."""
+        self.verify()
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in (MANIFEST, *self.members()):
+                data = (self.path / MANIFEST).read_bytes() if name == MANIFEST else self.read(name)
+                entry = zipfile.ZipInfo(f"{self.path.resolve().name}/{name}", (1980, 1, 1, 0, 0, 0))
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, data)
+        return target
+
+
+_RESTORE = "Take a fresh copy of the bundle, or train the run again."
+
+
+def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """safetensors bytes, tensors in name order and no metadata: equal arrays give equal bytes."""
+    from safetensors.numpy import save
+
+    return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+
+
+def unpack_arrays(data: bytes) -> Arrays:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        return load(data)
+    except (SafetensorError, ValueError) as error:
+        raise CorruptBundle(f"A tensor file cannot be read: {error}.", _RESTORE) from None
+
+
+def import_zip(archive: Path, store: Path) -> Bundle:
+    """Unpack a mailed bundle into a store: names are checked first, hashes before it gets its place."""
+    import shutil
+    import tempfile
+
+    if not archive.is_file():
+        raise BadInput(f"There is no file {archive}.")
+    store.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=store, prefix=".import-") as scratch:
+        folder = _unpack(archive, Path(scratch))
+        Bundle.open(folder).verify()
+        target = store / folder.name
+        if target.exists():
+            raise BadInput(f"{target} exists already.", "Import into another store, or remove it first.")
+        shutil.move(folder, target)
+    return Bundle.open(target)
+
+
+def _unpack(archive: Path, scratch: Path) -> Path:
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            names = [name for name in zipped.namelist() if not name.endswith("/")]
+            tops = {name.split("/")[0] for name in names}
+            for name in names:
+                inside(scratch, name)
+            if len(tops) != 1 or f"{next(iter(tops))}/{MANIFEST}" not in names:
+                raise BadInput(f"{archive} is not an exported bundle.")
+            top = tops.pop()
+            manifest = _read_manifest(zipped.read(f"{top}/{MANIFEST}"), str(archive))
+            wanted = {f"{top}/{MANIFEST}"} | {f"{top}/{name}" for name in manifest["members"]}
+            for name in wanted & set(names):
+                write_atomic(inside(scratch, name), zipped.read(name))
+            return scratch / top
+    except zipfile.BadZipFile as error:
+        raise CorruptBundle(f"{archive} is not a sound zip file: {error}.", _RESTORE) from None
+
+
+def _write_manifest(manifest: Mapping[str, Any]) -> bytes:
+    body = {key: value for key, value in manifest.items() if key != "seal"}
+    sealed = {**body, "seal": sha256(canonical_json(body).encode())}
+    return (json.dumps(sealed, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _read_manifest(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        manifest = json.loads(data)
+        schema = int(manifest["schema"])
+    except (ValueError, KeyError, TypeError):
+        raise CorruptBundle(f"{where} cannot be read as a bundle.", _RESTORE) from None
+    if schema > SCHEMA:
+        raise NewerSchema(
+            f"{where} has schema {schema}; this walkback reads up to {SCHEMA}.", "Update walkback."
+        )
+    body = {key: value for key, value in manifest.items() if key != "seal"}
+    if manifest.get("seal") != sha256(canonical_json(body).encode()):
+        raise CorruptBundle(f"{where} has been altered.", _RESTORE)
+    for name in manifest["members"]:
+        if name == MANIFEST:
+            raise UnsafePath(f"{where} lists itself as a member.", "This bundle is not safe.")
+        inside(Path(where).parent, name)
+    return manifest

@@ -1,0 +1,52 @@
+"""A store: a folder of bundles, with one lock per run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from walkback.core.errors import BadInput, StoreBusy
+from walkback.store.bundle import MANIFEST, Bundle
+
+
+class Store:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def existing(cls, path: str | Path) -> Store:
+        if not Path(path).is_dir():
+            raise BadInput(f"There is no store at {path}.", "Train something first: walkback train --help.")
+        return cls(path)
+
+    def bundles(self) -> list[Bundle]:
+        """Every bundle in name order; half-finished ones are in it too."""
+        found = sorted(file.parent for file in self.path.glob(f"*/{MANIFEST}"))
+        return [Bundle.open(path) for path in found if not path.name.startswith(".")]
+
+    def find(self, name: str) -> Bundle | None:
+        path = self.path / name
+        return Bundle.open(path) if (path / MANIFEST).is_file() else None
+
+    @contextlib.contextmanager
+    def hold(self, name: str, wait: float = 0.0) -> Iterator[None]:
+        """Hold one run. The lock dies with its process, so a kill never leaves a run locked."""
+        folder = self.path / ".locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / f"{name}.lock", timeout=wait):
+                yield
+        except Timeout:
+            raise StoreBusy(
+                f"Another process is training {name} in the store {self.path}.",
+                "Wait for it to end, or choose another --store.",
+            ) from None
+
+
+def same_but_rule(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two specs differ in nothing but the rule: the same net, data, seed and recipe."""
+    return {**one, "rule": ""} == {**other, "rule": ""}
