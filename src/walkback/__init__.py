@@ -1,0 +1,48 @@
+"""walkback audits claims about how networks learn, and walks back the ones the evidence does not carry."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from walkback.core.errors import WalkbackError as WalkbackError
+    from walkback.core.verdict import Outcome as Outcome
+    from walkback.core.verdict import Verdict as Verdict
+    from walkback.judge.thresholds import Thresholds as Thresholds
+    from walkback.nets import nets as nets
+    from walkback.nets.adapter import freeze_blocks as freeze_blocks
+    from walkback.protocol import Bundle as Bundle
+    from walkback.protocol import FAProtocol as FAProtocol
+    from walkback.rules import Rule as Rule
+    from walkback.rules import rules as rules
+
+# Loaded when first used: `import walkback` stays instant, and judging never loads torch.
+_PUBLIC = {
+    "Bundle": "walkback.protocol",
+    "FAProtocol": "walkback.protocol",
+    "Outcome": "walkback.core.verdict",
+    "Rule": "walkback.rules",
+    "Thresholds": "walkback.judge.thresholds",
+    "Verdict": "walkback.core.verdict",
+    "WalkbackError": "walkback.core.errors",
+    "freeze_blocks": "walkback.nets.adapter",
+    "nets": "walkback.nets",
+    "rules": "walkback.rules",
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from walkback.store.provenance import installed
+
+        return installed("walkback")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'walkback' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -47,6 +47,9 @@ class Call:
         full = {key: self.params.get(key, default) for key, default in sorted(defaults.items())}
         return Call(self.name, {k: type(defaults[k])(v) for k, v in full.items()})
 
+    def __hash__(self) -> int:
+        return hash(str(self))
+
     def __str__(self) -> str:
         inside = ",".join(f"{key}={_text(value)}" for key, value in sorted(self.params.items()))
         return f"{self.name}({inside})" if inside else self.name

@@ -26,7 +26,7 @@ def judge_scale(runs: Sequence[Evidence], thresholds: Thresholds) -> Reason:
     vote = _vote([None if v is None else v > limit for v in values], thresholds.seed_share)
     value, epoch = _middle(values), runs[0].epoch
     layer = _layer_of_growth(runs[0])
-    if value is None:
+    if value is None or vote.fires is None:
         sentence = "The growth of the residual stream was not measured or is not a number."
     elif vote.fires:
         sentence = f"One block multiplies the residual stream by {_g(value)}, above {_g(limit)}."
@@ -131,6 +131,7 @@ def _vote(fired: Sequence[bool | None], share: float) -> _Vote:
         fires = None if yes + unknown >= needed else False
     status = "ok" if fires is not None else "missing"
     words = f" Fires on {yes} of {count} seeds." if count > 1 else ""
+    words += f" Not a number on {unknown} of them." if unknown and count > 1 else ""
     return _Vote(fires, status, f"{yes}/{count}", words)
 
 
@@ -192,7 +193,7 @@ def _paired(run: Evidence, baseline: Evidence) -> np.ndarray | None:
 def _unmatched(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
     """Why a baseline does not answer the question, or nothing."""
     for run, baseline in pairs:
-        if run.net and baseline.net and run.net != baseline.net:
+        if run.fingerprint and baseline.fingerprint and run.fingerprint != baseline.fingerprint:
             return f"the baseline is another net ({baseline.net}, not {run.net})"
         if run.split and baseline.split and run.split != baseline.split:
             return "the baseline was tested on other items"
@@ -266,14 +267,14 @@ def _layer_of_growth(run: Evidence) -> int | None:
 
 def _stem_against_init(run: Evidence) -> float | None:
     now = run.number("scale.state_norm@1", 0)
-    first = run.measurements.number("scale.state_norm@1", 0, 0)
+    first = run.measurements.number("scale.state_norm@1", 0, 0) if run.epoch > 0 else None
     return now / first if now is not None and first else None
 
 
 def _middle(values: Sequence[float | None]) -> float | None:
-    """Median over seeds; None if any seed is missing, so that a gap is seen."""
+    """Median over the seeds that have the number; the vote's words say how many have not."""
     known = [value for value in values if value is not None]
-    return float(np.median(known)) if known and len(known) == len(values) else None
+    return float(np.median(known)) if known else None
 
 
 def _g(value: float) -> str:

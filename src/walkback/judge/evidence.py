@@ -17,6 +17,7 @@ from walkback.store.bundle import Bundle
 @dataclass(frozen=True)
 class Evidence:
     """One run. `correct` has one entry per test item; `split` says which items these are.
+    `fingerprint` stands for the shapes of the net's weights: a baseline must have the same.
 
     `accuracy` alone is enough for a point estimate of depth utility, `correct` for an interval.
     """
@@ -32,6 +33,7 @@ class Evidence:
     sources: NDArray[np.int64] | None = None
     split: str = ""
     net: str = ""
+    fingerprint: str = ""
     trained_on: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
 
@@ -47,7 +49,7 @@ def evidence_of(bundle: Bundle, epoch: int | None = None) -> Evidence:
     epoch = table.epochs[-1] if epoch is None else epoch
     if epoch not in table.epochs:
         raise BadInput(f"{bundle.path.name} was not measured at epoch {epoch}.", f"It has {table.epochs}.")
-    items, card = bundle.items(), bundle.card
+    card = bundle.card
     return Evidence(
         label=card["rule"]["label"],
         measurements=table,
@@ -56,10 +58,11 @@ def evidence_of(bundle: Bundle, epoch: int | None = None) -> Evidence:
         role=card["rule"]["role"],
         classes=card["data"]["classes"],
         accuracy=table.number("accuracy.test@1", epoch),
-        correct=bundle.correct(epoch),
-        sources=items.get("sources"),
+        correct=bundle.correct().get(epoch),
+        sources=bundle.sources(),
         split=card["data"]["split"],
         net=card["net"]["label"],
+        fingerprint=card["net"]["fingerprint"],
         trained_on=card["data"]["dataset"],
         status=bundle.status,
     )

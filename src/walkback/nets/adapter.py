@@ -61,6 +61,7 @@ class Adapter:
         with torch.enable_grad(), recorder.attached():
             logits = _logits_of(self.model(**x) if isinstance(x, Mapping) else self.model(x))
         recorder.check_complete()
+        _check_label_shape(logits, y)
         return Trace(
             self,
             recorder.outputs,
@@ -76,7 +77,7 @@ class Adapter:
         """The trace that is measured: batch checked, moved to the model's device and precision."""
         x, y = self.prepare(x, y)
         trace = self.trace(x, y, "probe")
-        _check_labels(trace.logits, y)
+        _check_label_range(trace.logits, y)
         return trace
 
     def prepare(self, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
@@ -262,12 +263,15 @@ def _logits_of(output: Any) -> Tensor:
     return logits
 
 
-def _check_labels(logits: Tensor, y: Tensor) -> None:
+def _check_label_shape(logits: Tensor, y: Tensor) -> None:
     if logits.shape[:-1] != y.shape:
         raise BadInput(
             f"The logits have shape {tuple(logits.shape)}, so labels of shape "
             f"{tuple(logits.shape[:-1])} are needed, not {tuple(y.shape)}."
         )
+
+
+def _check_label_range(logits: Tensor, y: Tensor) -> None:
     classes, low, high = logits.shape[-1], int(y.min()), int(y.max())
     if low < 0 or high >= classes:
         raise BadInput(f"Labels must lie in 0…{classes - 1} for {classes} logits, found {low}…{high}.")

@@ -74,7 +74,7 @@ class FeedbackLinear(torch.autograd.Function):
         return nn.functional.linear(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
         x, feedback = ctx.saved_tensors
         rows = delta.reshape(-1, delta.shape[-1])
         down = delta @ feedback if ctx.needs_input_grad[0] else None

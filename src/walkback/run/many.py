@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from walkback.core.errors import WalkbackError
 from walkback.core.spec import RunSpec
 from walkback.store import Store
 
+_AGAIN = "Run the same command again: it goes on from the last checkpoint."
 OnProgress = Callable[[RunSpec, int, int], None]
 
 
@@ -34,7 +36,7 @@ class RunFailure:
 
     spec: RunSpec
     error: WalkbackError | None
-    traceback: str
+    traceback: str = ""
 
 
 def run_many(
@@ -86,26 +88,26 @@ class _Pool:
         for end in list(self.ends)[: len(queue)]:
             busy[end] = self._give(end, queue)
         while busy:
-            for end in wait(list(busy)):
-                assert isinstance(end, Connection)
-                job = busy[end]
-                try:
-                    kind, payload = end.recv()
-                except (EOFError, ConnectionResetError):
-                    code = self.ends[end].exitcode
-                    reason = f"The worker process died (exit code {code}); run the command again to resume."
-                    failures.append(RunFailure(job.spec, WalkbackError(reason), ""))
-                    del busy[end]
-                    continue
+            for end in [end for end in busy if end in wait(list(busy))]:
+                kind, payload = self._hear(end)
                 if kind == "progress":
-                    on_progress(job.spec, *payload)
+                    on_progress(busy[end].spec, *payload)
                     continue
-                if kind == "failed":
-                    failures.append(RunFailure(job.spec, *payload))
+                if kind != "done":
+                    failures.append(RunFailure(busy[end].spec, *payload))
                 del busy[end]
-                if queue:
+                if queue and kind != "died":
                     busy[end] = self._give(end, queue)
-        return failures
+        abandoned = WalkbackError("No worker was left for it.", _AGAIN)
+        return [*failures, *(RunFailure(job.spec, abandoned) for job in queue)]
+
+    def _hear(self, end: Connection) -> tuple[str, Any]:
+        try:
+            return end.recv()
+        except (EOFError, ConnectionResetError):
+            self.ends[end].join()
+            code = self.ends[end].exitcode
+            return "died", (WalkbackError(f"Its worker process died (exit code {code}).", _AGAIN), "")
 
     def _give(self, end: Connection, queue: list[Job]) -> Job:
         job = queue.pop(0)

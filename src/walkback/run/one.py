@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walkback.core.canonical import content_id
 from walkback.core.quantities import Measurements
 from walkback.core.spec import RunSpec
 from walkback.core.streams import stream_seed
@@ -25,7 +26,7 @@ from walkback.nets import Adapter, build_net
 from walkback.nets.trace import Trace
 from walkback.rules import Rule, make_rule
 from walkback.store import Bundle, Store
-from walkback.store.bundle import Arrays, Member, pack_arrays
+from walkback.store.bundle import Arrays, Member, pack_arrays, pack_items
 from walkback.store.provenance import environment
 from walkback.train import Progress, Recipe, TrainState, train
 
@@ -71,33 +72,30 @@ class _Run:
     state: TrainState
     device: torch.device
     table: Measurements = field(default_factory=Measurements)
-    items: Arrays = field(default_factory=dict)
+    correct: dict[int, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.x_train, self.y_train = self._tensors(self.dataset.x_train, self.dataset.y_train)
         self.x_test, self.y_test = self._tensors(self.dataset.x_test, self.dataset.y_test)
         self.x_eval, self.y_eval = self._tensors(*self.dataset.eval_batch)
         self.recipe = Recipe(
-            spec_epochs := self.spec.epochs,
+            self.spec.epochs,
             self.spec.batch,
             self.spec.lr,
             self.spec.weight_decay,
             self.spec.schedule,
             self.spec.seed,
         )
-        self.kept = {e for e in FIRST_CHECKPOINTS if e <= spec_epochs} | set(range(100, spec_epochs, 50))
+        self.kept = {*FIRST_CHECKPOINTS, *range(100, self.spec.epochs, 50)}
 
     @classmethod
     def start(cls, spec: RunSpec, dataset: Dataset, store: Store, device: str) -> _Run:
-        bundle = Bundle.create(
-            store.path / spec.name, id=spec.id, spec=spec.to_dict(), card=card_of(spec, dataset)
-        )
+        state = _fresh_state(spec, dataset, device)
+        card = card_of(spec, dataset, state.net)
+        bundle = Bundle.create(store.path / spec.name, id=spec.id, spec=spec.to_dict(), card=card)
         bundle.path.mkdir(parents=True, exist_ok=True)
         bundle.sweep()
-        run = cls(spec, dataset, bundle, _fresh_state(spec, dataset, device), torch.device(device))
-        run.items = {"count": np.array([len(dataset.y_test)], dtype=np.int64)}
-        if dataset.test_sources is not None:
-            run.items["sources"] = dataset.test_sources
+        run = cls(spec, dataset, bundle, state, torch.device(device))
         x, y = dataset.eval_batch
         run.bundle.commit([Member("eval.safetensors", "eval", pack_arrays({"x": x, "y": y}))])
         run.end_epoch(run.state)
@@ -113,7 +111,7 @@ class _Run:
         state = _fresh_state(spec, dataset, device)
         _load_state(state, bundle.arrays(slot))
         return cls(
-            spec, dataset, bundle, state, torch.device(device), bundle.measurements(), bundle.items()
+            spec, dataset, bundle, state, torch.device(device), bundle.measurements(), bundle.correct()
         )
 
     def end_epoch(self, state: TrainState) -> None:
@@ -122,7 +120,7 @@ class _Run:
         epoch = state.epoch
         members = [
             Member(f"working/measurements-{epoch:04d}.csv", "measurements", self.table.to_csv().encode()),
-            Member(f"working/items-{epoch:04d}.safetensors", "items", pack_arrays(self.items)),
+            Member(f"working/items-{epoch:04d}.safetensors", "items", self._items()),
             Member(f"working/resume-{epoch:04d}.safetensors", "resume", pack_arrays(_save_state(state))),
         ]
         if epoch in self.kept:
@@ -136,7 +134,7 @@ class _Run:
         """The last commit: final names, and no resume slot."""
         members = [
             Member("measurements.csv", "measurements", self.table.to_csv().encode()),
-            Member("items.safetensors", "items", pack_arrays(self.items)),
+            Member("items.safetensors", "items", self._items()),
             self._checkpoint(),
         ]
         self.bundle.commit(members, drop=self._working(), status=status)
@@ -146,6 +144,9 @@ class _Run:
 
     def _working(self) -> list[str]:
         return [name for name in self.bundle.members() if name.startswith("working/")]
+
+    def _items(self) -> bytes:
+        return pack_items(self.correct, self.dataset.test_sources)
 
     def _checkpoint(self) -> Member:
         weights = {k: v for k, v in _save_state(self.state).items() if k.split("/")[0] in ("net", "rule")}
@@ -162,7 +163,7 @@ class _Run:
         self.table.add(epoch, "loss.test@1", loss)
         unmeasured = "not_applicable" if epoch == 0 else ""
         self.table.add(epoch, "loss.train@1", state.train_loss, status=unmeasured)
-        self.items[f"correct_{epoch:04d}"] = np.packbits(correct)
+        self.correct[epoch] = correct
 
     def _tensors(self, *arrays: Any) -> list[Tensor]:
         return [torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in arrays]
@@ -184,7 +185,7 @@ def test_items(net: Adapter, x: Tensor, y: Tensor) -> tuple[np.ndarray, float]:
     return np.concatenate(correct), math.fsum(losses) / len(y)
 
 
-def card_of(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:
+def card_of(spec: RunSpec, dataset: Dataset, net: Adapter) -> dict[str, Any]:
     """What a reader of the bundle needs to know without importing walkback's nets or rules."""
     rule = make_rule(spec.rule)
     return {
@@ -197,11 +198,21 @@ def card_of(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:
             "about": rule.about,
             "ours": rule.ours,
         },
-        "net": {"label": str(spec.net), "layer_index": "0 = stem output, L = deepest"},
+        "net": {
+            "label": str(spec.net),
+            "fingerprint": fingerprint(net),
+            "layer_index": "0 = stem output, L = deepest",
+        },
         "data": {"label": str(spec.data), "classes": dataset.classes, **dataset.identities()},
         "measured": {"mode": "eval", "batch": len(dataset.eval_rows), "reduction": "sum, per sample"},
         "recipe": {"optimizer": "AdamW", "augmentation": "none", "checkpoint_rule": "last epoch"},
     }
+
+
+def fingerprint(net: Adapter) -> str:
+    """The net's depth and the shapes of its weights, whatever they are called: is a baseline matched?"""
+    shapes = sorted(list(parameter.shape) for parameter in net.model.parameters())
+    return content_id({"depth": net.depth, "shapes": shapes})
 
 
 def here(device: torch.device) -> dict[str, Any]:

@@ -127,18 +127,24 @@ class Bundle:
         frame.insert(0, "run", self.id)
         return frame
 
-    def items(self) -> Arrays:
-        """`correct_<epoch>` bit rows, the item count, and the items' sources where they share any."""
+    def correct(self) -> dict[int, NDArray[np.bool_]]:
+        """By epoch, which test items were classified correctly; empty if that was not stored."""
+        items = self._items()
+        return {
+            int(name.removeprefix("correct_")): np.unpackbits(row, count=int(items["count"][0])).astype(
+                bool
+            )
+            for name, row in items.items()
+            if name.startswith("correct_")
+        }
+
+    def sources(self) -> NDArray[np.int64] | None:
+        """What each test item is made of, where items share sources."""
+        return self._items().get("sources")
+
+    def _items(self) -> Arrays:
         name = self.one("items")
         return {} if name is None else self.arrays(name)
-
-    def correct(self, epoch: int) -> NDArray[np.bool_] | None:
-        """Which test items were classified correctly at the end of an epoch, if that is stored."""
-        items = self.items()
-        packed = items.get(f"correct_{epoch:04d}")
-        if packed is None:
-            return None
-        return np.unpackbits(packed, count=int(items["count"][0])).astype(bool)
 
     def verify(self) -> int:
         """Check every member's hash; the number of members checked."""
@@ -199,6 +205,15 @@ def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     from safetensors.numpy import save
 
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+
+
+def pack_items(correct: Mapping[int, NDArray[np.bool_]], sources: NDArray[np.int64] | None = None) -> bytes:
+    """Which items were right at which epoch, one bit each, and what the items are made of."""
+    rows = {f"correct_{epoch:04d}": np.packbits(row) for epoch, row in correct.items()}
+    counts = {len(row) for row in correct.values()}
+    assert len(counts) == 1, "every epoch is tested on the same items"
+    arrays: Arrays = {**rows, "count": np.array([*counts], dtype=np.int64)}
+    return pack_arrays(arrays if sources is None else {**arrays, "sources": sources})
 
 
 def unpack_arrays(data: bytes) -> Arrays:

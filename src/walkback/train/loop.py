@@ -77,7 +77,7 @@ def train(
     per_epoch = math.ceil(len(y) / recipe.batch)
     steps = per_epoch * recipe.epochs
 
-    while state.epoch < recipe.epochs:
+    while not (reason := left_the_numbers(state)) and state.epoch < recipe.epochs:
         order = torch.randperm(len(y), generator=_generator(recipe.seed, "batches", state.epoch))
         order = order.to(y.device)
         torch.manual_seed(stream_seed(recipe.seed, "dropout", state.epoch))
@@ -96,9 +96,7 @@ def train(
         state.train_loss = float(total) / len(y)
         state.moments = save_moments(optimizer, parameters)
         on_epoch(state)
-        if reason := _left_the_numbers(state):
-            return Divergence(state.epoch, reason)
-    return None
+    return Divergence(state.epoch, reason) if reason else None
 
 
 def save_moments(
@@ -123,8 +121,9 @@ def restore_moments(
             optimizer.state[parameter] = {key: value.clone() for key, value in found.items()}
 
 
-def _left_the_numbers(state: TrainState) -> str:
-    if not math.isfinite(state.train_loss):
+def left_the_numbers(state: TrainState) -> str:
+    """Why a run has diverged, or nothing; asked before each epoch, so a resumed run asks it too."""
+    if state.epoch > 0 and not math.isfinite(state.train_loss):
         return "the training loss is not finite"
     if not all(bool(torch.isfinite(p).all()) for p in state.net.model.parameters()):
         return "a weight is not finite"

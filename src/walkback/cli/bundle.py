@@ -1,0 +1,64 @@
+"""`walkback bundle`: verify, export and import single runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from walkback.cli.output import Json, StoreOption, emit_json, say
+
+app = typer.Typer(help="Verify, export and import bundles.", no_args_is_help=True)
+
+
+@app.command(epilog="Example: walkback bundle verify runs/*")
+def verify(
+    bundles: Annotated[list[Path], typer.Argument(help="Bundles to check.")], json: Json = False
+) -> int:
+    """Check every member of each bundle against its hash."""
+    from walkback.store import Bundle
+
+    checked = [{"bundle": str(path), "members": Bundle.open(path).verify()} for path in bundles]
+    if json:
+        emit_json({"verified": checked})
+    else:
+        for row in checked:
+            typer.echo(f"{row['bundle']}: {row['members']} members, all as written")
+    return 0
+
+
+@app.command(epilog="Example: walkback bundle export runs/resmlp-dfa-s42-1a2b3c4d5e6f --out dfa.zip")
+def export(
+    bundle: Annotated[Path, typer.Argument(help="Bundle to pack.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Zip file; default: the bundle's name.")] = None,
+    json: Json = False,
+) -> int:
+    """Pack one bundle into a zip file; the same bundle gives the same bytes."""
+    from walkback.store import Bundle
+
+    target = out or Path(f"{bundle.resolve().name}.zip")
+    Bundle.open(bundle).export(target)
+    if json:
+        emit_json({"file": str(target)})
+    else:
+        typer.echo(str(target))
+    return 0
+
+
+@app.command("import", epilog="Example: walkback bundle import dfa.zip --store runs")
+def import_(
+    archive: Annotated[Path, typer.Argument(help="Zip file made by export.")],
+    store: StoreOption = "runs",
+    json: Json = False,
+) -> int:
+    """Unpack a bundle into a store, after checking its names and hashes."""
+    from walkback.store.bundle import import_zip
+
+    bundle = import_zip(archive, Path(store))
+    if json:
+        emit_json({"bundle": str(bundle.path), "id": bundle.id})
+    else:
+        say("All members are as they were written.")
+        typer.echo(str(bundle.path))
+    return 0

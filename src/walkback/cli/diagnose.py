@@ -1,0 +1,180 @@
+"""`walkback diagnose`: the verdict on stored bundles, or on a model of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from walkback.cli.output import Json, Logic, emit_json, stdout_console
+from walkback.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from walkback.core.verdict import Verdict
+    from walkback.store import Bundle
+
+EXAMPLE = (
+    "Examples: walkback diagnose runs/resmlp-dfa-s42-*  |  "
+    "walkback diagnose --model my_nets:build --weights w.safetensors --eval batch.npz --baseline 0.349"
+)
+
+
+def diagnose(
+    bundles: Annotated[
+        list[Path] | None, typer.Argument(help="Bundles; seeds of one rule count together.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="Bundle, store, or accuracy. Default: frozen sibling.")
+    ] = None,
+    logic: Logic = "artifact",
+    model: Annotated[
+        str | None, typer.Option("--model", help="pkg:factory that returns the model.")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help=".safetensors, or .pt of tensors.")
+    ] = None,
+    eval_batch: Annotated[Path | None, typer.Option("--eval", help=".npz with x and y.")] = None,
+    blocks: Annotated[str | None, typer.Option("--blocks", help="Path of the blocks in the model.")] = None,
+    head: Annotated[str | None, typer.Option("--head", help="Path of the head in the model.")] = None,
+    out_ln: Annotated[str | None, typer.Option("--out-ln", help="Path of the terminal norm.")] = None,
+    accuracy: Annotated[float | None, typer.Option("--accuracy", help="On the full test split.")] = None,
+    json: Json = False,
+) -> int:
+    """Judge stored bundles, or measure and judge a model of your own.
+
+    The exit code is the outcome: 0 pass, 1 fail, 2 bad input, 3 incomplete or inconclusive.
+    """
+    from walkback.core.verdict import worst
+
+    if (model is None) == (not bundles):
+        raise BadInput("Give bundles to judge, or --model with --eval.", "See walkback diagnose --help.")
+    if model is None:
+        verdicts = judge_stored(bundles or [], baseline, logic)
+    else:
+        parts: dict[str, Any] = {"blocks": blocks, "head": head, "out_ln": out_ln}
+        verdicts = [judge_model(model, weights, eval_batch, baseline, logic, accuracy, parts)]
+    outcome = worst(verdict.outcome for verdict in verdicts)
+    if json:
+        several = {"outcome": outcome, "verdicts": verdicts}
+        emit_json(verdicts[0] if len(verdicts) == 1 else several)
+    else:
+        from walkback.report.terminal import print_verdict
+
+        for verdict in verdicts:
+            print_verdict(verdict, stdout_console())
+    return outcome.exit_code
+
+
+def judge_stored(paths: list[Path], baseline: str | None, logic: str) -> list[Verdict]:
+    """Verdicts from stored measurements alone: no torch, no data set."""
+    from walkback.judge.assemble import judge_bundles
+    from walkback.store import Bundle
+
+    opened = [Bundle.open(path) for path in paths]
+    for bundle in opened:
+        bundle.verify()
+    baselines = None if baseline is None else _baseline_bundles(baseline)
+    return [item.verdict for item in judge_bundles(opened, baselines, logic=logic)]
+
+
+def judge_model(
+    model: str,
+    weights: Path | None,
+    eval_batch: Path | None,
+    baseline: str | None,
+    logic: str,
+    accuracy: float | None,
+    parts: dict[str, Any],
+) -> Verdict:
+    import torch
+
+    from walkback.data.npz import as_labels, read_npz
+    from walkback.protocol import FAProtocol
+
+    if eval_batch is None:
+        raise BadInput("--model needs --eval, an .npz file with x and y.")
+    arrays = read_npz(str(eval_batch), ("x", "y"))
+    x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(as_labels(arrays["y"], f"{eval_batch}: y"))
+    net = load_model(model, weights)
+    against: Any = baseline
+    if baseline is not None:
+        against = _number(baseline)
+        if against is None:
+            found = _baseline_bundles(baseline)
+            if len(found) != 1:
+                raise BadInput(f"{baseline} holds {len(found)} baselines; one is needed.", "Name a bundle.")
+            against = found[0]
+    return FAProtocol(net, x, y, baseline=against, accuracy=accuracy, logic=logic, **parts).run()
+
+
+def load_model(name: str, weights: Path | None) -> Any:
+    """The module a factory returns, with weights from a file that holds tensors and no code."""
+    import sys
+    from importlib import import_module
+
+    from torch import nn
+
+    module_name, _, attribute = name.partition(":")
+    if not attribute:
+        raise BadInput(f"--model takes pkg:factory, not {name!r}.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        factory = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"The model {name!r} cannot be imported: {error}.") from None
+    finally:
+        sys.path.pop(0)
+    model = factory if isinstance(factory, nn.Module) else factory()
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"{name} returned {type(model).__name__}, not a torch module.")
+    if weights is not None:
+        _load_weights(model, weights)
+    return model
+
+
+def _load_weights(model: Any, path: Path) -> None:
+    import pickle
+
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise BadInput(f"There is no file {path}.")
+    try:
+        if path.suffix == ".safetensors":
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(state)
+    except (SafetensorError, RuntimeError, TypeError, EOFError, pickle.UnpicklingError) as error:
+        raise BadInput(f"The weights {path} do not fit: {str(error).splitlines()[0]}") from None
+
+
+def _baseline_bundles(text: str) -> list[Bundle]:
+    from walkback.store import Bundle, Store
+    from walkback.store.bundle import MANIFEST
+
+    if _number(text) is not None:
+        raise BadInput(
+            "An accuracy as --baseline goes with --model.", "For bundles, name a bundle or store."
+        )
+    path = Path(text)
+    if (path / MANIFEST).is_file():
+        found = [Bundle.open(path)]
+    else:
+        stored = Store.existing(path).bundles()
+        found = [bundle for bundle in stored if bundle.card["rule"]["role"] == "baseline"]
+    for bundle in found:
+        bundle.verify()
+    if not found:
+        raise BadInput(f"{text} holds no baseline.", "Train one: walkback train --rules frozen.")
+    return found
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

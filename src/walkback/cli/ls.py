@@ -1,0 +1,101 @@
+"""`walkback ls`: what there is, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from walkback.cli.output import Json, StoreOption, emit_json, stdout_console
+
+EXAMPLE = "Example: walkback ls rules"
+
+
+def ls(
+    noun: Annotated[str, typer.Argument(help="rules, nets, data, quantities, thresholds or bundles.")],
+    store: StoreOption = "runs",
+    json: Json = False,
+) -> int:
+    """List rules, nets, data sets, quantities, thresholds, or the bundles of a store."""
+    from walkback.core.errors import UnknownName
+
+    if noun not in _LISTS:
+        raise UnknownName(f"There is no list of {noun!r}.", f"Choose: {', '.join(_LISTS)}.")
+    rows = _LISTS[noun](store)
+    if json:
+        emit_json({noun: rows})
+        return 0
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in rows[0] if rows else ("nothing yet",):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    stdout_console().print(table)
+    return 0
+
+
+def _rules(store: str) -> list[dict[str, Any]]:
+    from walkback.rules import resolve_rule, rules
+
+    return [
+        {
+            "name": name,
+            "written": str(resolve_rule(name)),
+            "role": rules[name].role,
+            "about": rules[name].about,
+            "citation": rules[name].citation,
+        }
+        for name in rules
+    ]
+
+
+def _nets(store: str) -> list[dict[str, Any]]:
+    from walkback.nets import nets
+
+    return [
+        {"name": name, "parameters": ", ".join(f"{k}={v}" for k, v in nets[name].defaults.items())}  # type: ignore[attr-defined]
+        for name in nets
+    ]
+
+
+def _data(store: str) -> list[dict[str, Any]]:
+    from walkback.data import datasets
+
+    return [{"name": name, "about": datasets[name].about} for name in datasets]
+
+
+def _quantities(store: str) -> list[dict[str, Any]]:
+    from walkback.core.quantities import QUANTITIES
+
+    return [
+        {"id": q.id, "per": "layer" if q.per_layer else "net", "meaning": q.meaning}
+        for q in QUANTITIES.values()
+    ]
+
+
+def _thresholds(store: str) -> list[dict[str, Any]]:
+    from walkback.judge.thresholds import Thresholds
+
+    return [dict(row) for row in Thresholds.table()]
+
+
+def _bundles(store: str) -> list[dict[str, Any]]:
+    from walkback.store import Store
+
+    return [
+        {"name": b.path.name, "rule": b.card["rule"]["label"], "seed": b.spec.get("seed"), **b.status}
+        for b in Store.existing(store).bundles()
+    ]
+
+
+_LISTS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
+    "rules": _rules,
+    "nets": _nets,
+    "data": _data,
+    "quantities": _quantities,
+    "thresholds": _thresholds,
+    "bundles": _bundles,
+}

@@ -1,0 +1,75 @@
+"""The `walkback` command: turns every ending into one of the documented exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from walkback.cli import bundle, demo, diagnose, ls, report, train
+from walkback.cli.output import INTERNAL, INTERRUPTED, emit_error
+from walkback.core.errors import WalkbackError
+
+app = typer.Typer(
+    name="walkback",
+    help="Audit claims about how networks learn, and walk back the ones the evidence does not carry.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=demo.EXAMPLE)(demo.demo)
+app.command(epilog=train.EXAMPLE)(train.train)
+app.command(epilog=diagnose.EXAMPLE)(diagnose.diagnose)
+app.command(epilog=report.EXAMPLE)(report.report)
+app.command(epilog=ls.EXAMPLE)(ls.ls)
+app.add_typer(bundle.app, name="bundle")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import walkback
+
+        typer.echo(f"walkback {walkback.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; its exit code. Bad input never shows a traceback."""
+    as_json = "--json" in arguments
+    try:
+        return int(app(arguments, standalone_mode=False) or 0)
+    except typer.Exit as done:
+        return int(done.exit_code)
+    except WalkbackError as error:
+        emit_error(error.kind, error.message, error.hint, as_json)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        emit_error("interrupted", "Interrupted.", "Run the same command again to go on.", as_json)
+        return INTERRUPTED
+    except typer.TyperException as error:
+        message = getattr(error, "format_message", lambda: str(error))()
+        emit_error("usage", message, "See --help.", as_json)
+        return 2
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        hint = "This is a bug in walkback; please report it with the lines above."
+        emit_error("internal", f"{type(error).__name__}: {error}", hint, as_json)
+        return INTERNAL
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))

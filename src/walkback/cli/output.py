@@ -1,0 +1,86 @@
+"""What every command shares: one JSON object on stdout, messages and progress on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from walkback.core.canonical import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from walkback.core.spec import RunSpec
+
+INTERNAL, INTERRUPTED = 4, 130
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
+StoreOption = Annotated[str, typer.Option("--store", help="Folder of bundles.")]
+Logic = Annotated[str, typer.Option("--logic", help="artifact: (D1 and D2) or D3. paper: each suffices.")]
+
+
+def emit_json(answer: Any) -> None:
+    typer.echo(json.dumps(plain(answer), indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def emit_error(kind: str, message: str, hint: str, as_json: bool) -> None:
+    if as_json:
+        emit_json({"error": {"kind": kind, "message": message, "hint": hint}})
+    else:
+        typer.echo(f"walkback: {message} {hint}".rstrip(), err=True)
+
+
+def stdout_console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def say(message: str) -> None:
+    """A word on stderr, so that stdout stays the answer."""
+    typer.echo(message, err=True)
+
+
+class RunProgress:
+    """A bar per running run and one for all, with the time left; silent where nobody watches."""
+
+    def __init__(self, total_steps: int, done_steps: int = 0) -> None:
+        self._steps: dict[str, int] = {}
+        self._bars: dict[str, Any] = {}
+        self._total, self._done = total_steps, done_steps
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[RunProgress]:
+        self._progress = None
+        if not sys.stderr.isatty():
+            yield self
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as self._progress:
+            self._all = self._progress.add_task("all runs", total=self._total, completed=self._done)
+            yield self
+
+    def __call__(self, spec: RunSpec, step: int, steps: int) -> None:
+        if self._progress is None:
+            return
+        label = f"{spec.rule.name} seed {spec.seed}"
+        if label not in self._bars:
+            self._bars[label] = self._progress.add_task(label, total=steps)
+        self._progress.update(self._bars[label], completed=step)
+        if step >= steps:
+            self._progress.update(self._bars[label], visible=False)
+        self._progress.advance(self._all, step - self._steps.get(label, 0))
+        self._steps[label] = step

@@ -1,0 +1,42 @@
+"""Training from the command line: load the data, plan, run, and say what went wrong in words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from walkback.cli.output import RunProgress, say
+from walkback.core.errors import WalkbackError
+from walkback.core.spec import RunSpec
+from walkback.run.many import run_many
+from walkback.store import Bundle, Store
+
+
+def train_all(
+    specs: Sequence[RunSpec], store: Store, *, location: str | None, workers: int, device: str, items: int
+) -> list[Bundle]:
+    """The bundles of all specs, trained now or found finished. The first failure ends the command."""
+    steps = sum(spec.epochs * -(-items // spec.batch) for spec in specs)
+    with RunProgress(steps).shown() as progress:
+        failures = run_many(
+            specs, store, location=location, workers=workers, device=device, on_progress=progress
+        )
+    for failure in failures:
+        if failure.traceback:
+            say(f"{failure.spec.name}:\n{failure.traceback}")
+    if failures:
+        first = failures[0]
+        if first.error is None:
+            raise RuntimeError(f"{len(failures)} of {len(specs)} runs failed, first {first.spec.name}")
+        raise first.error
+    bundles = [store.find(spec.name) for spec in specs]
+    missing = [spec.name for spec, bundle in zip(specs, bundles, strict=True) if bundle is None]
+    if missing:
+        raise WalkbackError(f"The store lost {', '.join(missing)} while training.")
+    return [bundle for bundle in bundles if bundle is not None]
+
+
+def default_workers() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

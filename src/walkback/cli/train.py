@@ -1,0 +1,145 @@
+"""`walkback train`: rules × seeds into a store; the same command again goes on where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from walkback.cli.output import Json, StoreOption, emit_json, say, stdout_console
+from walkback.core.errors import BadInput
+
+EXAMPLE = (
+    "Example: walkback train --rules bp,dfa,frozen --seeds 42,123,456 --epochs 5 --data digit-sums "
+    "--width 128 --store runs"
+)
+
+
+def train(
+    context: typer.Context,
+    rules: Annotated[str, typer.Option("--rules", help="As in bp,fa,dfa,frozen.")] = "bp,fa,dfa,frozen",
+    seeds: Annotated[str, typer.Option("--seeds", help="As in 42,123,456.")] = "42",
+    net: Annotated[str, typer.Option("--net", help="As in resmlp or resmlp(expansion=2).")] = "resmlp",
+    data: Annotated[str, typer.Option("--data", help="See walkback ls data.")] = "digit-sums",
+    data_dir: Annotated[str | None, typer.Option("--data-dir", help="Where the data set lies.")] = None,
+    store: StoreOption = "runs",
+    epochs: Annotated[int, typer.Option("--epochs", min=1)] = 5,
+    batch: Annotated[int, typer.Option("--batch", min=1)] = 128,
+    lr: Annotated[float, typer.Option("--lr")] = 1e-3,
+    weight_decay: Annotated[float, typer.Option("--weight-decay")] = 0.01,
+    schedule: Annotated[str, typer.Option("--schedule", help="cosine or constant.")] = "cosine",
+    width: Annotated[int | None, typer.Option("--width", min=1, help="Net's width.")] = None,
+    depth: Annotated[int | None, typer.Option("--depth", min=1, help="Net's number of blocks.")] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda or mps.")] = "cpu",
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes of one thread each.")] = 1,
+    spec: Annotated[Path | None, typer.Option("--spec", help="TOML file with these options.")] = None,
+    json: Json = False,
+) -> int:
+    """Train rules × seeds into a store of bundles, measuring after every epoch.
+
+    Interrupt it as you like: the same command goes on from the last epoch, to the same bits.
+    """
+    options = {name: value for name, value in context.params.items() if name not in ("spec", "json")}
+    if spec is not None:
+        written = {name for name in options if _on_command_line(context, name)}
+        given = read_spec(spec, set(options))
+        options |= {name: value for name, value in given.items() if name not in written}
+    bundles = train_from(options)
+    answer = {"store": options["store"], "runs": [_row(bundle) for bundle in bundles]}
+    if json:
+        emit_json(answer)
+        return 0
+    console = stdout_console()
+    for row in answer["runs"]:
+        shown = "not measured" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f} %"
+        console.print(f"{row['name']}: {row['status']}, test accuracy {shown}", soft_wrap=True)
+    if not any(bundle.card["rule"]["role"] == "baseline" for bundle in bundles):
+        say("No frozen baseline among these runs: add frozen to --rules, or D3 stays INCOMPLETE.")
+    return 0
+
+
+def train_from(options: dict[str, Any]) -> list[Any]:
+    from walkback.cli.session import train_all
+    from walkback.core.spec import Call, split_list
+    from walkback.data import load_dataset
+    from walkback.run.plan import plan_runs
+    from walkback.store import Store
+
+    _check_device(options["device"])
+    net_options = {key: options[key] for key in ("width", "depth") if options[key] is not None}
+    recipe = {key: options[key] for key in ("epochs", "batch", "lr", "weight_decay", "schedule")}
+    dataset = load_dataset(Call.parse(options["data"]), options["data_dir"])
+    specs = plan_runs(
+        net=options["net"],
+        rules=split_list(options["rules"]),
+        seeds=_seeds(options["seeds"]),
+        data=options["data"],
+        dataset=dataset,
+        net_options=net_options,
+        **recipe,
+    )
+    return train_all(
+        specs,
+        Store(options["store"]),
+        location=options["data_dir"],
+        workers=options["workers"],
+        device=options["device"],
+        items=len(dataset.y_train),
+    )
+
+
+def _on_command_line(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def read_spec(path: Path, known: set[str]) -> dict[str, Any]:
+    """Options from a TOML file, which the command line overrides; lists may be written as lists."""
+    import tomllib
+
+    if not path.is_file():
+        raise BadInput(f"There is no file {path}.")
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not valid TOML: {error}.") from None
+    given = {key.replace("-", "_"): value for key, value in given.items()}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise BadInput(
+            f"{path} has unknown keys: {', '.join(unknown)}.", f"Known: {', '.join(sorted(known))}."
+        )
+    for key in ("rules", "seeds"):
+        if isinstance(given.get(key), list):
+            given[key] = ",".join(map(str, given[key]))
+    return given
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in str(text).split(",") if part.strip()]
+    except ValueError:
+        raise BadInput(f"--seeds takes whole numbers, as in 42,123,456, not {text!r}.") from None
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"The device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
+
+
+def _row(bundle: Any) -> dict[str, Any]:
+    table = bundle.measurements()
+    return {
+        "name": bundle.path.name,
+        "id": bundle.id,
+        "rule": bundle.card["rule"]["label"],
+        "seed": bundle.spec["seed"],
+        "status": bundle.status["state"],
+        "accuracy": table.number("accuracy.test@1", table.epochs[-1]),
+        "path": str(bundle.path),
+    }

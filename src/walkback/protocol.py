@@ -1,0 +1,245 @@
+"""FAProtocol: a model and a batch in, a Verdict out. And the bundle that keeps such an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from walkback import store
+from walkback.core.canonical import content_id, sha256
+from walkback.core.errors import BadInput
+from walkback.core.quantities import Measurements
+from walkback.core.verdict import Verdict
+from walkback.data.dataset import hash_arrays
+from walkback.judge import Evidence, Thresholds, evidence_of, judge
+from walkback.measure import measure_light
+from walkback.nets.adapter import Adapter, Batch, Blocks
+from walkback.nets.trace import Trace
+from walkback.rules import Rule, make_rule
+from walkback.run.one import fingerprint, here
+from walkback.store.bundle import Member, pack_arrays, pack_items
+
+Credits = Sequence[Tensor] | Callable[[Trace], Sequence[Tensor]]
+Baseline = float | Sequence[float] | store.Bundle
+
+
+class FAProtocol:
+    """Audit one trained model on a batch it was not trained on.
+
+    >>> FAProtocol(model, x, y, baseline=0.349).run()["verdict"]  # doctest: +SKIP
+
+    `baseline` is the accuracy of the same net with frozen blocks, trained the same way: a number, one
+    number per seed, or a bundle; without it D3 stays open. `rule` is a rule with its feedback, or the
+    name of one that needs none; `credits` are one's own, as tensors [a_0 … a_L] or as a function of
+    the trace. Without either, alignment is not applicable. `accuracy` replaces the accuracy on (x, y)
+    where the full test split is elsewhere. The model is handed back as it came.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x: Batch,
+        y: Tensor,
+        *,
+        rule: Rule | str | None = None,
+        credits: Credits | None = None,
+        baseline: Baseline | None = None,
+        accuracy: float | None = None,
+        blocks: Blocks | None = None,
+        out_ln: str | nn.Module | None = None,
+        head: str | nn.Module | None = None,
+        logic: str = "artifact",
+        thresholds: Thresholds | None = None,
+        seed: int = 0,
+    ) -> None:
+        if rule is not None and credits is not None:
+            raise BadInput("Give a rule or credits, not both.")
+        self.net = Adapter(model, blocks, out_ln, head)
+        self.x, self.y = self.net.prepare(x, y)
+        self.rule = make_rule(rule) if isinstance(rule, str) else rule
+        self.credits = credits
+        self.baseline = _baseline_evidence(baseline)
+        self.accuracy = None if accuracy is None else _as_accuracy(accuracy, "accuracy")
+        self.logic, self.thresholds, self.seed = logic, thresholds, seed
+
+    def run(self) -> Verdict:
+        evidence = self.measure().evidence(self.seed)
+        return judge([evidence], [self.baseline], logic=self.logic, thresholds=self.thresholds)
+
+    def measure(self) -> Audit:
+        """The numbers without a judgement."""
+        with self.net.evaluating(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            trace = self.net.probe(self.x, self.y)
+            table = measure_light(trace, self._credits(trace), epoch=0)
+        correct = _correct(trace)
+        accuracy = float(correct.mean()) if self.accuracy is None else self.accuracy
+        table.add(0, "accuracy.test@1", accuracy)
+        table.add(0, "loss.test@1", float(trace.losses.mean()))
+        return Audit(
+            table=table,
+            accuracy=accuracy,
+            correct=correct if self.accuracy is None else None,
+            classes=trace.logits.shape[-1],
+            split=_batch_hash(self.x, self.y) if self.accuracy is None else "",
+            net=type(self.net.model).__name__,
+            fingerprint=fingerprint(self.net),
+            label="the model" if self.rule is None else self.rule.name,
+        )
+
+    def _credits(self, trace: Trace) -> Sequence[Tensor] | None:
+        if self.rule is not None:
+            return self.rule.credits(trace) if self.rule.ready else None
+        if self.credits is None:
+            return None
+        given = self.credits(trace) if callable(self.credits) else self.credits
+        return _check_credits(list(given), trace)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was measured on one model."""
+
+    table: Measurements
+    accuracy: float
+    correct: np.ndarray | None
+    classes: int
+    split: str
+    net: str
+    fingerprint: str
+    label: str
+
+    def evidence(self, seed: int | None) -> Evidence:
+        return Evidence(
+            label=self.label,
+            measurements=self.table,
+            epoch=0,
+            seed=seed,
+            classes=self.classes,
+            accuracy=self.accuracy,
+            correct=self.correct,
+            split=self.split,
+            net=self.net,
+            fingerprint=self.fingerprint,
+            status={"state": "captured"},
+        )
+
+
+class Bundle(store.Bundle):
+    """A bundle on disk that can also be made from a live model."""
+
+    @classmethod
+    def from_model(
+        cls,
+        model: nn.Module,
+        x: Batch,
+        y: Tensor,
+        path: str | Path,
+        *,
+        label: str | None = None,
+        role: str = "rule",
+        seed: int = 0,
+        **options: Any,
+    ) -> Bundle:
+        """Measure a model of one's own and keep weights, batch and numbers as a bundle.
+
+        `options` are those of FAProtocol (`rule`, `credits`, `accuracy`, `blocks`, `out_ln`, `head`).
+        The frozen twin is kept with `role="baseline"` and serves as another bundle's baseline.
+        """
+        if role not in ("rule", "baseline"):
+            raise BadInput(f"role is 'rule' or 'baseline', not {role!r}.")
+        path = Path(path)
+        if path.exists():
+            raise BadInput(f"{path} exists already.", "Choose another path, or remove it first.")
+        protocol = FAProtocol(model, x, y, seed=seed, **options)
+        audit = protocol.measure()
+        weights = pack_arrays(_state_arrays(protocol))
+        batch = pack_arrays(_batch_arrays(protocol.x, protocol.y))
+        label = label or ("frozen" if role == "baseline" else audit.label)
+        spec = {"model": audit.net, "label": label, "seed": seed, "weights": sha256(weights)}
+        spec |= {"batch": sha256(batch), "measurements": sha256(audit.table.to_csv().encode())}
+        name = "frozen" if role == "baseline" else label
+        card = {
+            "rule": {"label": label, "name": name, "variant": label, "role": role},
+            "net": {"label": audit.net, "fingerprint": audit.fingerprint},
+            "data": {
+                "label": "evaluation batch",
+                "classes": audit.classes,
+                "split": audit.split,
+                "dataset": "",
+            },
+            "measured": {"mode": "eval", "batch": int(protocol.y.numel()), "reduction": "sum, per sample"},
+        }
+        bundle = cls.create(path, id=content_id(spec), spec=spec, card=card)
+        members = [
+            Member("checkpoints/epoch-0000.safetensors", "checkpoint", weights, 0),
+            Member("eval.safetensors", "eval", batch),
+            Member("measurements.csv", "measurements", audit.table.to_csv().encode()),
+        ]
+        if audit.correct is not None:
+            items = pack_items({0: audit.correct})
+            members.append(Member("items.safetensors", "items", items))
+        status = {"state": "captured", "epoch": 0, "reason": ""}
+        bundle.commit(members, status=status, environment=here(protocol.net.device))
+        return cls(path, bundle._manifest)
+
+
+def _baseline_evidence(baseline: Baseline | None) -> Evidence | None:
+    if baseline is None:
+        return None
+    if isinstance(baseline, store.Bundle):
+        return evidence_of(baseline)
+    values = baseline if isinstance(baseline, Sequence) else [baseline]
+    if not len(values):
+        raise BadInput("The list of baseline accuracies is empty.")
+    accuracies = [_as_accuracy(value, "baseline") for value in values]
+    return Evidence("frozen", Measurements(), 0, role="baseline", accuracy=float(np.mean(accuracies)))
+
+
+def _as_accuracy(value: float, name: str) -> float:
+    if not 0 <= float(value) <= 1:
+        raise BadInput(f"{name} must be a share between 0 and 1, not {value}.", "Write 0.35 for 35 %.")
+    return float(value)
+
+
+def _correct(trace: Trace) -> np.ndarray:
+    """Logits that are not finite are never correct."""
+    logits = trace.logits.detach()
+    right = (logits.argmax(-1) == trace.labels) & torch.isfinite(logits).all(-1)
+    return right.flatten().cpu().numpy()
+
+
+def _check_credits(credits: list[Tensor], trace: Trace) -> list[Tensor]:
+    if len(credits) != trace.depth + 1:
+        raise BadInput(
+            f"{len(credits)} credits for {trace.depth + 1} states.",
+            "Give one for h_0 (stem output) and one for each block's output.",
+        )
+    for layer, (a, h) in enumerate(zip(credits, trace.states, strict=True)):
+        if a.shape != h.shape:
+            raise BadInput(
+                f"The credit of layer {layer} has shape {tuple(a.shape)}, its state {tuple(h.shape)}."
+            )
+    return credits
+
+
+def _batch_arrays(x: Batch, y: Tensor) -> dict[str, np.ndarray]:
+    parts = {f"x/{name}": part for name, part in x.items()} if isinstance(x, Mapping) else {"x": x}
+    return {name: part.detach().cpu().numpy() for name, part in {**parts, "y": y}.items()}
+
+
+def _batch_hash(x: Batch, y: Tensor) -> str:
+    return hash_arrays(*(array for _, array in sorted(_batch_arrays(x, y).items())))
+
+
+def _state_arrays(protocol: FAProtocol) -> dict[str, np.ndarray]:
+    state = {f"net/{name}": value for name, value in protocol.net.model.state_dict().items()}
+    if protocol.rule is not None:
+        state |= {f"rule/{name}": value for name, value in protocol.rule.state_dict().items()}
+    return {name: value.detach().cpu().numpy() for name, value in state.items()}

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from walkback.core.errors import BadInput, UnknownName
+from walkback.core.registry import Registry
+
+
+def test_an_unknown_name_gets_a_suggestion_and_the_list():
+    registry = Registry("rule", {"dfa": "x:y", "bp": "x:y"})
+    with pytest.raises(UnknownName, match=r"Unknown rule 'dfaa'\. Did you mean 'dfa'\? Available: bp, dfa"):
+        registry["dfaa"]
+    with pytest.raises(UnknownName) as caught:
+        registry["zzzzzz"]
+    assert "Did you mean" not in str(caught.value)
+
+
+def test_an_entry_is_imported_only_when_it_is_asked_for():
+    sys.modules.pop("colorsys", None)
+    registry = Registry("thing", {"convert": "colorsys:rgb_to_hsv"})
+    assert list(registry) == ["convert"]
+    assert "colorsys" not in sys.modules
+    assert registry["convert"](0, 0, 0) == (0.0, 0.0, 0)
+
+
+def test_one_can_register_ones_own_but_not_over_another():
+    registry = Registry("rule", {"bp": "colorsys:rgb_to_hsv"})
+
+    @registry.register("mine")
+    def mine():
+        pass
+
+    assert registry["mine"] is mine
+    with pytest.raises(BadInput, match="registered already"):
+        registry.register("bp")(mine)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from walkback.core.stats import _item_variance, seed_item_interval
+
+
+def slow_dyadic_variance(values, sources):
+    """Every pair of items that shares a source, one by one."""
+    n, r = len(values), values - values.mean()
+    meat = sum(r[i] * r[j] for i in range(n) for j in range(n) if set(sources[i]) & set(sources[j]))
+    used = len(np.unique(sources))
+    return meat / n**2 * used / (used - 1)
+
+
+@given(st.integers(0, 10_000), st.integers(3, 8))
+def test_item_variance_with_two_sources_equals_the_sum_over_sharing_pairs(seed, images):
+    rng = np.random.default_rng(seed)
+    sources = rng.integers(images, size=(25, 2))
+    values = rng.normal(size=25) + rng.normal(size=images)[sources].sum(axis=1)
+    iid = values.var(ddof=1) / len(values)
+    expected = max(slow_dyadic_variance(values, sources), iid)
+    assert _item_variance(values, sources)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_one_seed_without_sources_is_the_ordinary_t_interval():
+    rng = np.random.default_rng(0)
+    row = rng.normal(size=40)
+    found = seed_item_interval(row[None], alpha=0.025)
+    low, high = scipy_stats.t.interval(0.95, 39, row.mean(), row.std(ddof=1) / np.sqrt(40))
+    assert (found.low, found.high) == pytest.approx((low, high))
+
+
+def test_seed_term_and_item_term_add_up():
+    rng = np.random.default_rng(1)
+    d = rng.normal(size=(4, 30)) + rng.normal(size=(4, 1))
+    found = seed_item_interval(d, alpha=0.02)
+    seed_term = d.mean(axis=1).var(ddof=1) / 4
+    item_term = d.mean(axis=0).var(ddof=1) / 30
+    assert found.se**2 == pytest.approx(seed_term + item_term)
+    df = (seed_term + item_term) ** 2 / (seed_term**2 / 3 + item_term**2 / 29)
+    assert found.df == pytest.approx(df)
+
+
+def test_the_interval_covers_where_a_seed_only_one_does_not():
+    """Crossed seed and item effects, three seeds: nominal .96; a seed-only interval forgets the items."""
+    rng = np.random.default_rng(2)
+    repetitions, both, seed_only = 1000, 0, 0
+    for _ in range(repetitions):
+        items, seeds = rng.normal(0, 0.5, size=(1, 100)), rng.normal(0, 0.01, size=(3, 1))
+        d = items + seeds + rng.normal(0, 0.1, size=(3, 100))
+        found = seed_item_interval(d, alpha=0.02)
+        both += found.low <= 0 <= found.high
+        means = d.mean(axis=1)
+        low, high = scipy_stats.t.interval(0.96, 2, means.mean(), means.std(ddof=1) / np.sqrt(3))
+        seed_only += low <= 0 <= high
+    # A binomial bound: with true coverage .96 fewer than 930 of 1000 has probability < 1e-5.
+    assert both >= 930
+    assert seed_only < 850
+
+
+def test_identical_differences_have_a_point_interval():
+    found = seed_item_interval(np.full((3, 10), 0.25), alpha=0.02)
+    assert (found.low, found.estimate, found.high) == (0.25, 0.25, 0.25)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from walkback.core.errors import BadInput
+from walkback.core.spec import Call
+from walkback.data import Dataset, load_dataset
+from walkback.data.dataset import hash_arrays
+from walkback.data.digits import _images
+
+
+def test_digits_split_is_a_partition_of_the_1797_images():
+    x_train, y_train, x_test, y_test = _images()
+    assert (len(y_train), len(y_test)) == (1347, 450)
+    everything = np.concatenate([x_train, x_test])
+    source = load_digits().data / 16
+    assert sorted(map(bytes, everything)) == sorted(map(bytes, source))
+    assert sorted(np.concatenate([y_train, y_test])) == sorted(load_digits().target)
+
+
+def test_digit_sums_are_sums_of_their_two_images_and_share_none_with_training():
+    data = load_dataset(Call("digit-sums"))
+    _, _, images, labels = _images()
+    assert data.x_train.shape == (50_000, 128) and data.x_test.shape == (5_000, 128)
+    left, right = data.test_sources.T
+    assert (data.y_test == (labels[left] + labels[right]) % 10).all()
+    shown = data.x_test.reshape(-1, 2, 64)
+    for side, chosen in enumerate((left, right)):
+        order = np.argsort(chosen, kind="stable")
+        same = chosen[order][1:] == chosen[order][:-1]
+        equal = (shown[order, side][1:] == shown[order, side][:-1]).all(axis=1)
+        assert same.sum() > 4000 and (equal == same).all(), "one image, one picture"
+    assert data.test_sources.max() < 450
+    train_images = {bytes(image) for image in _images()[0]}
+    assert not any(bytes(image) in train_images for image in images)
+
+
+def test_training_moments_standardise_both_splits():
+    data = load_dataset(Call("digits"))
+    assert abs(data.x_train.mean()) < 1e-6
+    assert 0.3 < data.x_train.std() < 1.0
+    assert data.x_train.dtype == np.float32 and data.y_train.dtype == np.int64
+
+
+def test_identity_hashes_see_every_change():
+    data = load_dataset(Call("digits"))
+    again = load_dataset(Call("digits"))
+    assert data.identities() == again.identities()
+    changed = data.x_test.copy()
+    changed[0, 0] += 1e-3
+    other = Dataset("digits", data.x_train, data.y_train, changed, data.y_test, 10)
+    assert other.identity != data.identity and other.split_identity != data.split_identity
+    assert (
+        hash_arrays(np.zeros(4))
+        != hash_arrays(np.zeros((2, 2)))
+        != hash_arrays(np.zeros(4, dtype=np.float32))
+    )
+
+
+def arrays(**changes):
+    x, y = np.zeros((6, 3)), np.array([0, 1, 2, 0, 1, 2])
+    return {"x_train": x, "y_train": y, "x_test": x, "y_test": y, **changes}
+
+
+def test_ones_own_npz_is_loaded(tmp_path):
+    np.savez(tmp_path / "d.npz", **arrays())
+    data = load_dataset(Call("npz"), str(tmp_path / "d.npz"))
+    assert data.classes == 3 and data.x_train.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"y_train": np.array([0, 1])}, "6 inputs but 2 labels"),
+        ({"y_train": np.array([0, 1, 2, 0, 1, -1])}, "labels must lie in"),
+        ({"y_train": np.zeros(6)}, "whole-number labels"),
+        ({"x_test": np.full((6, 3), np.nan)}, "NaN or infinite"),
+        ({"x_test": np.zeros((6, 4))}, "a test item"),
+        ({"x_test": np.zeros((0, 3)), "y_test": np.zeros(0, dtype=int)}, "is empty"),
+        ({"x_train": np.array([{}] * 6, dtype=object)}, "cannot be read as plain arrays"),
+    ],
+)
+def test_a_wrong_npz_is_refused_in_one_sentence(tmp_path, change, words):
+    np.savez(tmp_path / "d.npz", **arrays(**change))
+    with pytest.raises(BadInput, match=words):
+        load_dataset(Call("npz"), str(tmp_path / "d.npz"))
+
+
+def test_a_missing_array_or_file_is_named(tmp_path):
+    with pytest.raises(BadInput, match="There is no file"):
+        load_dataset(Call("npz"), str(tmp_path / "none.npz"))
+    with pytest.raises(BadInput, match="No file was given"):
+        load_dataset(Call("npz"))
+    np.savez(tmp_path / "d.npz", x_train=np.zeros(3))
+    with pytest.raises(BadInput, match="has no y_train, x_test, y_test"):
+        load_dataset(Call("npz"), str(tmp_path / "d.npz"))
+    (tmp_path / "e.npz").write_bytes(b"not a zip")
+    with pytest.raises(BadInput, match="cannot be read"):
+        load_dataset(Call("npz"), str(tmp_path / "e.npz"))

@@ -1,0 +1,281 @@
+"""The verdict logic over every combination of known and unknown detectors, and what each detector does."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from walkback.core.errors import BadInput
+from walkback.core.quantities import Measurements
+from walkback.core.verdict import Outcome, Reason
+from walkback.judge import Evidence, Thresholds, judge
+from walkback.judge.protocol import decide
+
+LAYERS = 3
+TRIPLES = list(itertools.product([True, False, None], repeat=3))
+
+
+def evidence(
+    *,
+    growth=2.0,
+    validity=1e-3,
+    compat=1e-5,
+    accuracy=0.9,
+    items=400,
+    seed=0,
+    split="s",
+    label="dfa",
+    **more,
+):
+    """A run with the given readings; `accuracy` of `items` test items are right, spread evenly."""
+    table = Measurements()
+    for layer in range(LAYERS):
+        table.add(5, "scale.state_norm@1", 10.0 * (layer + 1), layer)
+        table.add(5, "reference.norm@1", 0.1, layer)
+        table.add(5, "alignment.cosine@1", 0.3, layer)
+        table.add(5, "alignment.cosine_compat@1", 0.2, layer)
+        table.add(5, "alignment.n_valid@1", 512, layer)
+        if layer:
+            table.add(5, "scale.growth@1", growth if layer == 2 else 1.0, layer)
+    for quantity, value in {
+        "scale.growth_max@1": growth,
+        "scale.growth_total@1": growth,
+        "reference.validity@1": validity,
+        "reference.compat@1": compat,
+        "reference.unit_probe@1": min(1.0, compat / 1e-8),
+        "reference.float64_relerr@1": 1e-6,
+        "alignment.deep_cosine@1": 0.3,
+        "alignment.gamma_mean@1": 0.2,
+    }.items():
+        if value is not None:
+            table.add(5, quantity, value)
+    correct = None if items == 0 else np.random.default_rng(seed).permutation(items) < accuracy * items
+    fields = {
+        "label": label,
+        "measurements": table,
+        "epoch": 5,
+        "seed": seed,
+        "classes": 10,
+        "split": split,
+    }
+    return Evidence(**{**fields, "accuracy": accuracy, "correct": correct, **more})
+
+
+def frozen(accuracy=0.7, **more):
+    return evidence(label="frozen", accuracy=accuracy, role="baseline", **more)
+
+
+def reason(check, fires, status="ok"):
+    return Reason(check, check, fires, 0.0, 1.0, "", status if fires is None else "ok")
+
+
+@pytest.mark.parametrize("d1, d2, d3", TRIPLES)
+def test_artifact_logic_is_kleenes_over_d1_and_d2_or_d3(d1, d2, d3):
+    outcome, words = decide(
+        [reason("D1", d1, "missing"), reason("D2", d2, "missing"), reason("D3", d3, "missing")], "artifact"
+    )
+    known = [(a, b, c) for a in _worlds(d1) for b in _worlds(d2) for c in _worlds(d3)]
+    fails = {(a and b) or c for a, b, c in known}
+    if fails == {True}:
+        assert outcome is Outcome.FAIL
+        named = (["D1", "D2"] if d1 and d2 else []) + (["D3"] if d3 else [])
+        assert words == f"FAIL({'+'.join(named)})"
+    elif fails == {False}:
+        assert (outcome, words) == (Outcome.PASS, "PASS")
+    else:
+        assert outcome is Outcome.INCOMPLETE and words.startswith("INCOMPLETE(")
+
+
+@pytest.mark.parametrize("d1, d2, d3", TRIPLES)
+def test_paper_logic_lets_each_detector_suffice(d1, d2, d3):
+    outcome, words = decide(
+        [reason("D1", d1, "open"), reason("D2", d2, "open"), reason("D3", d3, "open")], "paper"
+    )
+    fails = {a or b or c for a in _worlds(d1) for b in _worlds(d2) for c in _worlds(d3)}
+    if fails == {True}:
+        assert (outcome, words) == (Outcome.FAIL, "walked back")
+    elif fails == {False}:
+        assert (outcome, words) == (Outcome.PASS, "trustworthy")
+    else:
+        assert outcome is Outcome.INCONCLUSIVE
+
+
+def _worlds(state):
+    return [True, False] if state is None else [state]
+
+
+def test_without_a_baseline_and_with_nothing_else_failing_it_is_incomplete():
+    verdict = judge([evidence()])
+    assert (verdict.verdict, verdict.outcome.exit_code) == ("INCOMPLETE(D3)", 3)
+    assert verdict["diagnostics"]["D3_depth_utility"]["status"] == "missing"
+
+
+def test_d1_and_d2_fail_even_if_d3_was_not_measured():
+    verdict = judge([evidence(growth=900.0, validity=1e-9)])
+    assert verdict.verdict == "FAIL(D1+D2)"
+    assert "not measured" in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+
+
+def test_d1_alone_does_not_fail_the_artifact_logic_but_does_fail_the_papers():
+    runs, baselines = [evidence(growth=900.0)], [frozen()]
+    assert judge(runs, baselines).outcome is Outcome.PASS
+    assert judge(runs, baselines, logic="paper").verdict == "walked back"
+
+
+def test_paper_logic_uses_the_papers_own_number():
+    runs, baselines = [evidence(validity=1e-3, compat=1e-9)], [frozen()]
+    assert judge(runs, baselines).outcome is Outcome.PASS
+    literal = judge(runs, baselines, logic="paper")
+    assert literal.verdict == "walked back"
+    assert literal["diagnostics"]["D2_ref_validity"]["detail"]["cause"] == "fit or batch size"
+
+
+def test_an_unmeasured_detector_is_never_a_pass():
+    for hole in ({"growth": math.nan, "validity": 1e-9}, {"growth": 900.0, "validity": math.nan}):
+        verdict = judge([evidence(**hole)], [frozen()])
+        assert verdict.outcome is Outcome.INCOMPLETE, hole
+    assert judge([evidence(growth=math.nan, validity=1e-3)], [frozen()]).outcome is Outcome.PASS
+
+
+def test_infinite_growth_fires():
+    verdict = judge([evidence(growth=math.inf, validity=0.0)])
+    assert verdict.verdict == "FAIL(D1+D2)"
+
+
+@pytest.mark.parametrize("exploded, expected", [(3, True), (2, True), (1, False), (0, False)])
+def test_over_seeds_two_thirds_must_fire(exploded, expected):
+    runs = [evidence(growth=900.0 if i < exploded else 2.0, seed=i) for i in range(3)]
+    d1 = judge(runs)["diagnostics"]["D1_scale_growth"]
+    assert (d1["fires"], d1["seeds"]) == (expected, f"{exploded}/3")
+
+
+def test_a_seed_without_a_number_leaves_the_vote_open_only_if_it_matters():
+    growths = [900.0, 900.0, math.nan]
+    assert judge([evidence(growth=g, seed=i) for i, g in enumerate(growths)])["diagnostics"][
+        "D1_scale_growth"
+    ]["fires"]
+    growths = [900.0, 2.0, math.nan]
+    assert (
+        judge([evidence(growth=g, seed=i) for i, g in enumerate(growths)])["diagnostics"][
+            "D1_scale_growth"
+        ]["fires"]
+        is None
+    )
+
+
+def depth(gain, seeds, items=4000, spread=0.0):
+    runs = [
+        evidence(accuracy=0.7 + gain + spread * (i - 1), seed=10 + i, items=items) for i in range(seeds)
+    ]
+    return judge(runs, [frozen(seed=50 + i, items=items) for i in range(seeds)])
+
+
+def test_d3_needs_the_whole_interval_on_one_side_once_there_are_three_seeds():
+    assert depth(-0.3, 3).verdict == "FAIL(D3)"
+    assert depth(0.2, 3).outcome is Outcome.PASS
+    assert depth(0.02, 3, items=200).verdict == "INCONCLUSIVE(D3)"
+    assert depth(0.1, 3, spread=0.1).verdict == "INCONCLUSIVE(D3)"
+    assert depth(0.02, 3, items=200).outcome.exit_code == 3
+
+
+def test_with_one_or_two_seeds_the_point_decides_and_the_sentence_says_so():
+    verdict = depth(0.021, 1, items=1000)
+    reason = verdict["diagnostics"]["D3_depth_utility"]
+    assert verdict.outcome is Outcome.PASS and reason["interval"][0] < 0.02 < reason["interval"][1]
+    assert "the point decides" in reason["sentence"]
+    assert depth(0.01, 2, items=1000).verdict == "FAIL(D3)"
+
+
+def test_an_accuracy_without_items_gives_a_point_and_no_interval():
+    verdict = judge([evidence(items=0)], [frozen(items=0)])
+    assert verdict["diagnostics"]["D3_depth_utility"]["interval"] is None
+    assert verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"fingerprint": "other"}, "another net"),
+        ({"split": "other"}, "tested on other items"),
+        ({"trained_on": "other"}, "trained on other data"),
+    ],
+)
+def test_an_unmatched_baseline_is_refused_not_compared(change, words):
+    run = evidence(fingerprint="a", trained_on="b")
+    verdict = judge([run], [frozen(**{"fingerprint": "a", "trained_on": "b", **change})])
+    assert verdict.verdict == "INCOMPLETE(D3)"
+    assert words in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+
+
+def test_a_missing_sibling_of_one_seed_leaves_d3_open():
+    verdict = judge([evidence(seed=0), evidence(seed=1)], [frozen(), None])
+    assert verdict.verdict == "INCOMPLETE(D3)"
+
+
+def test_a_baseline_gets_no_verdict():
+    verdict = judge([frozen()])
+    assert (verdict.verdict, verdict.outcome) == ("BASELINE", Outcome.SKIPPED)
+
+
+def test_thresholds_are_obeyed_and_checked():
+    runs, baselines = [evidence(growth=30.0, validity=1e-9)], [frozen()]
+    assert judge(runs, baselines).outcome is Outcome.PASS
+    assert judge(runs, baselines, thresholds=Thresholds(growth=20)).verdict == "FAIL(D1+D2)"
+    with pytest.raises(BadInput):
+        Thresholds(growth=-1)
+    with pytest.raises(BadInput):
+        Thresholds(alpha=0.7)
+
+
+def test_growth_spread_over_depth_is_said_even_where_d1_does_not_fire():
+    run = evidence(growth=40.0)
+    run.measurements.readings = [
+        r._replace(value=64_000.0) if r.quantity == "scale.growth_total@1" else r for r in run.measurements
+    ]
+    reason = judge([run])["diagnostics"]["D1_scale_growth"]
+    assert reason["fires"] is False and "growth spread over depth" in reason["sentence"]
+
+
+def test_the_chain_says_which_sentence_survives_each_step():
+    failed = judge([evidence(growth=900.0, validity=1e-9, accuracy=0.3)], [frozen()])
+    assert [step["survives"] for step in failed.chain] == [True, False, False, False]
+    assert "Mode 1" in failed.chain[3]["sentence"]
+    passed = judge([evidence()], [frozen()])
+    assert [step["survives"] for step in passed.chain] == [True, True, True, True]
+    unknown = judge([evidence()])
+    assert [step["survives"] for step in unknown.chain] == [True, True, None, None]
+    direction = judge([evidence(accuracy=0.5)], [frozen()])
+    assert "Mode 2" in direction.chain[3]["sentence"]
+
+
+def test_at_chance_even_the_status_quo_claim_falls():
+    assert judge([evidence(accuracy=0.05)], [frozen()]).chain[0]["survives"] is False
+
+
+def test_layers_carry_the_documented_columns():
+    rows = judge([evidence()])["layers"]
+    assert [row["index"] for row in rows] == [0, 1, 2]
+    assert set(rows[0]) == {"index", "state_norm", "reference_norm", "cosine", "cosine_compat", "n_valid"}
+
+
+@pytest.mark.parametrize(
+    "state, words", [("diverged", "diverged in epoch 3: loss is nan"), ("running", "still training")]
+)
+def test_a_run_that_diverged_or_still_runs_is_named_in_the_notes(state, words):
+    verdict = judge([evidence(status={"state": state, "epoch": 3, "reason": "loss is nan"})])
+    assert any(words in note for note in verdict.notes)
+    assert any("certifies nothing" in note for note in verdict.notes)
+
+
+def test_questions_that_make_no_sense_are_refused():
+    for call in (
+        lambda: judge([]),
+        lambda: judge([evidence()], logic="majority"),
+        lambda: judge([evidence()], [None, None]),
+        lambda: judge([evidence(), evidence(label="fa")]),
+    ):
+        with pytest.raises(BadInput):
+            call()

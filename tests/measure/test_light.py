@@ -1,0 +1,169 @@
+"""The light tier against slow versions, and the traps it exists to avoid."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.conftest import ready_rule
+from walkback.core.quantities import QUANTITIES
+from walkback.core.spec import Call
+from walkback.data import load_dataset
+from walkback.judge.thresholds import Thresholds
+from walkback.measure import measure_light
+from walkback.nets import Adapter
+from walkback.nets.resmlp import ResMLP
+from walkback.rules import make_rule
+from walkback.train import Recipe, TrainState, train
+
+
+def measured(net, rule, x, y):
+    with net.evaluating():
+        trace = net.probe(x, y)
+        return trace, measure_light(trace, rule.credits(trace), 0)
+
+
+def test_every_light_quantity_equals_its_slow_version(net, batch):
+    x, y = batch
+    rule = ready_rule("dfa", net, x, y)
+    trace, table = measured(net, rule, x, y)
+    n, number = len(y), lambda q, layer=None: table.number(q, 0, layer)
+    states, slow_g = [h.detach() for h in trace.states], []
+    for layer in range(4):
+        h = states[layer].clone().requires_grad_()
+        slow_g.append(torch.autograd.grad(F.cross_entropy(trace.tail(layer, h), y, reduction="sum"), h)[0])
+    norms = torch.stack([h.norm(dim=1) for h in states])
+    e = trace.logits.detach().softmax(-1) - F.one_hot(y, 5)
+    for layer in range(4):
+        assert number("scale.state_norm@1", layer) == pytest.approx(float(norms[layer].quantile(0.5)))
+        g, a = slow_g[layer], e @ rule.get_buffer(f"feedback_{layer}")
+        assert number("reference.norm@1", layer) == pytest.approx(float(g.norm(dim=1).quantile(0.5)))
+        cosines = F.cosine_similarity(a, g, eps=0)
+        assert number("alignment.cosine@1", layer) == pytest.approx(float(cosines.mean()))
+        assert number("alignment.cosine_median@1", layer) == pytest.approx(float(cosines.quantile(0.5)))
+        assert number("alignment.cosine_sd@1", layer) == pytest.approx(float(cosines.std()))
+        assert number("alignment.n_valid@1", layer) == n
+    growth = [float((norms[i + 1] / norms[i]).quantile(0.5)) for i in range(3)]
+    assert [number("scale.growth@1", i) for i in (1, 2, 3)] == pytest.approx(growth)
+    assert number("scale.growth_max@1") == pytest.approx(max(growth))
+    assert number("scale.growth_total@1") == pytest.approx(float((norms[3] / norms[0]).quantile(0.5)))
+    mean_part = (states[3].mean(1).abs() * 4 / norms[3]).quantile(0.5)
+    assert number("scale.mean_part@1") == pytest.approx(float(mean_part))
+    ratio = slow_g[3].norm(dim=1) / e.norm(dim=1)
+    assert number("reference.error_norm@1") == pytest.approx(float(e.norm(dim=1).quantile(0.5)))
+    assert number("reference.validity@1") == pytest.approx(float(ratio.quantile(0.5)) / 128)
+    assert number("reference.compat@1") == pytest.approx(float(slow_g[3].norm(dim=1).quantile(0.5)) / n)
+    deep = sum(number("alignment.cosine@1", i) for i in (1, 2, 3)) / 3
+    assert number("alignment.deep_cosine@1") == pytest.approx(deep)
+    a_all = torch.cat([e @ rule.get_buffer(f"feedback_{i}") for i in range(4)], 1)
+    concat = F.cosine_similarity(a_all, torch.cat(slow_g, 1)).mean()
+    assert number("alignment.gamma_concat@1") == pytest.approx(float(concat), abs=1e-6)
+    gamma = sum(number("alignment.cosine_compat@1", i) for i in range(4)) / 4
+    assert number("alignment.gamma_mean@1") == pytest.approx(gamma)
+    taken = {reading.quantity for reading in table}
+    assert taken == set(QUANTITIES) - {"accuracy.test@1", "loss.test@1", "loss.train@1"}
+
+
+def test_float64_error_is_that_of_the_model_in_float64():
+    torch.manual_seed(0)
+    net = Adapter(ResMLP(12, 5, depth=2, width=16))
+    x, y = torch.randn(32, 12), torch.randint(5, (32,))
+    _, table = measured(net, make_rule("bp"), x, y)
+    relerr = table.number("reference.float64_relerr@1", 0)
+    assert 1e-9 < relerr < 1e-5
+    double = Adapter(net.model.double())
+    _, table = measured(double, make_rule("bp"), x.double(), y)
+    assert table.get("reference.float64_relerr@1", 0).status == "not_applicable"
+
+
+def scaled_states(model, factor):
+    """Every state times `factor`, the function kept: the norms divide it out (up to their eps)."""
+    with torch.no_grad():
+        for linear in (model.stem, *(block.fc2 for block in model.blocks)):
+            linear.weight.mul_(factor)
+            linear.bias.mul_(factor)
+    return model
+
+
+def test_scaling_the_states_keeps_our_cosine_and_collapses_the_clamped_one():
+    torch.manual_seed(0)
+    model = ResMLP(12, 5, depth=3, width=32)
+    for ln in [*(block.ln for block in model.blocks), model.out_ln]:
+        ln.eps = 0.0
+    x, y = torch.randn(2048, 12), torch.randint(5, (2048,))
+    net = Adapter(model)
+    rule = ready_rule("dfa", net, x, y)
+    before, one = measured(net, rule, x, y)
+    scaled_states(model, 1e6)
+    after, other = measured(net, rule, x, y)
+    assert torch.allclose(before.logits, after.logits, atol=1e-4)
+    for layer in range(4):
+        exact = [table.number("alignment.cosine@1", 0, layer) for table in (one, other)]
+        clamped = [table.number("alignment.cosine_compat@1", 0, layer) for table in (one, other)]
+        assert exact[0] == pytest.approx(exact[1], abs=1e-4)
+        assert clamped[0] == pytest.approx(exact[0], abs=1e-4)
+        assert abs(clamped[1]) < 0.2 * abs(exact[1])
+    assert other.number("reference.unit_probe@1", 0) < 0.2
+    assert one.number("reference.unit_probe@1", 0) == 1.0
+
+
+def trained(data, rule, *, lr, epochs, batch, items=None):
+    torch.manual_seed(0)
+    x, y = torch.from_numpy(data.x_train[:items]), torch.from_numpy(data.y_train[:items])
+    net = Adapter(ResMLP(x.shape[1], 10, depth=4, width=64, expansion=2))
+    rule = ready_rule(rule, net, x[:4], y[:4])
+    recipe = Recipe(epochs=epochs, batch=batch, lr=lr, weight_decay=0.01, schedule="constant", seed=0)
+    assert train(TrainState(net, rule), x, y, recipe, on_epoch=lambda state: None) is None
+    return net
+
+
+def reference_at(net, x, y, sizes=(32, 2048)):
+    """D2's value and the paper's on the first N rows."""
+    assert len(y) >= max(sizes)
+    tables = [measured(net, make_rule("bp"), x[:n], y[:n])[1] for n in sizes]
+    return [[table.number(f"reference.{q}@1", 0) for table in tables] for q in ("validity", "compat")]
+
+
+def test_d2_does_not_flag_a_fitted_healthy_net_and_does_not_move_with_the_batch():
+    data = load_dataset(Call("digits"))
+    net = trained(data, "bp", lr=3e-3, epochs=30, batch=64)
+    x, y = (torch.from_numpy(a) for a in (data.x_test, data.y_test))
+    assert (net.model(x).argmax(1) == y).float().mean() > 0.95
+    # 1,347 training digits and some of them twice: the fit is what is tested here.
+    x, y = (torch.from_numpy(np.concatenate([a, a])) for a in (data.x_train, data.y_train))
+    ours, paper = reference_at(net, x, y)
+    limit = Thresholds().validity
+    assert all(value > 1000 * limit for value in ours)
+    assert ours[0] == pytest.approx(ours[1], rel=0.3)
+    assert paper[1] < limit, "the paper's number flags this healthy net"
+    assert paper[0] > 10 * paper[1], "and moves with the batch"
+
+
+def test_d2_flags_an_exploded_dfa_net_at_every_batch_size():
+    data = load_dataset(Call("digit-sums"))
+    net = trained(data, "dfa", lr=5e-2, epochs=7, batch=128, items=12_800)
+    ours, _ = reference_at(net, torch.from_numpy(data.x_test), torch.from_numpy(data.y_test))
+    assert all(value < Thresholds().validity for value in ours)
+    assert ours[0] == pytest.approx(ours[1], rel=0.5)
+
+
+def test_without_credits_alignment_is_not_applicable_never_a_number(net, batch):
+    trace = net.probe(*batch)
+    table = measure_light(trace, None, 0)
+    alignment = [reading for reading in table if reading.quantity.startswith("alignment.")]
+    assert alignment and all(r.status == "not_applicable" and math.isnan(r.value) for r in alignment)
+
+
+def test_a_net_that_left_the_numbers_reads_nan_not_zero(net, batch):
+    rule = ready_rule("dfa", net, *batch)
+    with torch.no_grad():
+        net.model.blocks[1].fc2.bias.fill_(math.nan)
+    _, table = measured(net, rule, *batch)
+    assert table.get("scale.growth_max@1", 0).status == "nan"
+    assert table.get("reference.validity@1", 0).status == "nan"
+    assert table.number("alignment.n_valid@1", 0, 3) == 0
+    assert table.get("alignment.cosine@1", 0, 3).status == "nan"

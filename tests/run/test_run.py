@@ -1,0 +1,278 @@
+"""Runs as a person meets them: stopped, killed, resumed, diverged, held by another."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from walkback.core.errors import StoreBusy
+from walkback.core.spec import Call
+from walkback.data import load_dataset
+from walkback.judge.assemble import judge_bundles
+from walkback.run.many import run_many
+from walkback.run.one import run_one
+from walkback.run.plan import plan_runs
+from walkback.store import Bundle, Store
+from walkback.train import loop
+
+COMMAND = [sys.executable, "-c", "from walkback.cli.main import main; main()"]
+TINY = "resmlp(width=16,expansion=1,depth=2)"
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset(Call("digits"))
+
+
+def specs(digits, rules, *, epochs=2, seeds=(1,), **recipe):
+    return plan_runs(
+        net=TINY,
+        rules=rules,
+        seeds=seeds,
+        data="digits",
+        dataset=digits,
+        epochs=epochs,
+        **{"batch": 64, **recipe},
+    )
+
+
+def hashes(store: Path) -> dict[str, str]:
+    files = [file for file in store.rglob("*") if file.is_file() and ".locks" not in file.parts]
+    return {str(f.relative_to(store)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def test_a_run_is_measured_from_initialisation_to_the_last_epoch(digits, tmp_path):
+    (spec,) = specs(digits, ["dfa"])
+    bundle = run_one(spec, digits, Store(tmp_path))
+    bundle.verify()
+    table = bundle.measurements()
+    assert table.epochs == [0, 1, 2] and bundle.status["state"] == "finished"
+    assert sorted(bundle.checkpoint_epochs()) == [0, 1, 2]
+    assert bundle.one("resume") is None
+    for epoch, correct in bundle.correct().items():
+        assert correct.mean() == table.number("accuracy.test@1", epoch)
+    checkpoint = bundle.arrays(bundle.checkpoint_epochs()[2])
+    assert {name.split("/")[0] for name in checkpoint} == {"net", "rule"}
+    assert "rule/feedback_2" in checkpoint
+    assert bundle.arrays("eval.safetensors")["x"].shape[0] == 450
+
+
+def test_the_same_run_gives_the_same_bytes(digits, tmp_path):
+    for name in ("one", "two"):
+        run_one(specs(digits, ["fa"])[0], digits, Store(tmp_path / name))
+    assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
+
+
+def test_a_stored_checkpoint_gives_back_the_measured_accuracy(digits, tmp_path):
+    from walkback.nets import build_net
+
+    (spec,) = specs(digits, ["bp"])
+    bundle = run_one(spec, digits, Store(tmp_path))
+    arrays = bundle.arrays(bundle.checkpoint_epochs()[2])
+    model = build_net(spec.net, 64, 10)
+    weights = {
+        k.removeprefix("net/"): torch.from_numpy(v) for k, v in arrays.items() if k.startswith("net/")
+    }
+    model.load_state_dict(weights)
+    right = model(torch.from_numpy(digits.x_test)).argmax(1) == torch.from_numpy(digits.y_test)
+    assert float(right.double().mean()) == bundle.measurements().number("accuracy.test@1", 2)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("rule", ["bp", "fa", "dfa", "frozen"])
+def test_a_run_stopped_in_any_epoch_resumes_to_the_same_bytes(digits, tmp_path, rule):
+    (spec,) = specs(digits, [rule], epochs=3)
+    run_one(spec, digits, Store(tmp_path / "whole"))
+
+    def stop_at(step):
+        def watch(progress):
+            if progress.step == step:
+                raise Stopped
+
+        return watch
+
+    for step in (1, 30, 64, 66):
+        with pytest.raises(Stopped):
+            run_one(spec, digits, Store(tmp_path / "parts"), on_progress=stop_at(step))
+        half = Bundle.open(tmp_path / "parts" / spec.name)
+        half.verify()
+        assert not half.finished
+    run_one(spec, digits, Store(tmp_path / "parts"))
+    assert hashes(tmp_path / "whole") == hashes(tmp_path / "parts")
+
+
+def test_a_finished_run_is_not_trained_again(digits, tmp_path):
+    (spec,) = specs(digits, ["bp"])
+    run_one(spec, digits, Store(tmp_path))
+    before = {f: f.stat().st_mtime_ns for f in tmp_path.rglob("*.safetensors")}
+    run_one(spec, digits, Store(tmp_path), on_progress=lambda p: pytest.fail("trained again"))
+    assert {f: f.stat().st_mtime_ns for f in tmp_path.rglob("*.safetensors")} == before
+
+
+def test_rules_share_initial_weights_and_batches_but_not_feedback(digits, tmp_path):
+    store = Store(tmp_path)
+    bundles = {
+        s.rule.name: run_one(s, digits, store) for s in specs(digits, ["bp", "dfa", "frozen"], epochs=1)
+    }
+    first = {name: b.arrays(b.checkpoint_epochs()[0]) for name, b in bundles.items()}
+    for key in (k for k in first["bp"] if k.startswith("net/")):
+        assert (first["bp"][key] == first["dfa"][key]).all()
+    last = {name: b.arrays(b.checkpoint_epochs()[1]) for name, b in bundles.items()}
+    for key in (k for k in first["frozen"] if k.startswith("net/blocks")):
+        assert (first["frozen"][key] == last["frozen"][key]).all(), "frozen blocks never move"
+        assert (first["bp"][key] != last["bp"][key]).any() or "ln.bias" in key
+    assert (last["frozen"]["net/stem.weight"] != first["frozen"]["net/stem.weight"]).any()
+    assert (last["dfa"]["rule/feedback_1"] == first["dfa"]["rule/feedback_1"]).all()
+
+
+def test_divergence_is_an_outcome_that_is_recorded_and_judged(digits, tmp_path):
+    store = Store(tmp_path)
+    for spec in specs(digits, ["bp", "frozen"], epochs=4, lr=1e25, seeds=(1,)):
+        run_one(spec, digits, store)
+    bundles = store.bundles()
+    bp = next(b for b in bundles if b.card["rule"]["name"] == "bp")
+    assert bp.status["state"] == "diverged" and "not finite" in bp.status["reason"]
+    bp.verify()
+    verdict = judge_bundles([bp])[0].verdict
+    assert any("diverged" in note for note in verdict.notes)
+    assert verdict.outcome.value != "PASS"
+
+
+def test_a_diverged_run_that_was_killed_before_it_said_so_still_says_so(digits, tmp_path, monkeypatch):
+    (spec,) = specs(digits, ["bp"], epochs=4, lr=1e25)
+    from walkback.run import one
+
+    monkeypatch.setattr(one._Run, "finish", lambda self, status: (_ for _ in ()).throw(Stopped))
+    with pytest.raises(Stopped):
+        run_one(spec, digits, Store(tmp_path))
+    monkeypatch.undo()
+    bundle = run_one(spec, digits, Store(tmp_path), on_progress=lambda p: pytest.fail("it had diverged"))
+    assert bundle.status["state"] == "diverged"
+
+
+def test_schedules_go_from_full_rate_to_none():
+    from walkback.train.schedule import schedules
+
+    cosine = [schedules["cosine"](step, 100) for step in range(101)]
+    assert cosine[0] == 1 and cosine[50] == pytest.approx(0.5) and cosine[100] == pytest.approx(0)
+    assert all(a >= b for a, b in pairwise(cosine))
+    assert schedules["constant"](77, 100) == 1
+
+
+def test_the_loop_is_plain_adamw(digits):
+    """Two epochs of the loop against torch's own optimizer, written out."""
+    from walkback.core.streams import stream_seed
+    from walkback.nets import Adapter
+    from walkback.nets.resmlp import ResMLP
+    from walkback.rules import make_rule
+
+    x, y = torch.from_numpy(digits.x_train[:200]), torch.from_numpy(digits.y_train[:200])
+    torch.manual_seed(0)
+    model, twin = ResMLP(64, 10, 2, 16), ResMLP(64, 10, 2, 16)
+    twin.load_state_dict(model.state_dict())
+    recipe = loop.Recipe(epochs=2, batch=64, lr=1e-3, weight_decay=0.01, schedule="cosine", seed=3)
+    loop.train(loop.TrainState(Adapter(model), make_rule("bp")), x, y, recipe, on_epoch=lambda s: None)
+    optimizer = torch.optim.AdamW(twin.parameters(), lr=1e-3, weight_decay=0.01)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
+    for epoch in range(2):
+        order = torch.randperm(
+            200, generator=torch.Generator().manual_seed(stream_seed(3, "batches", epoch))
+        )
+        for rows in order.split(64):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(twin(x[rows]), y[rows]).backward()
+            optimizer.step()
+            scheduler.step()
+    for mine, slow in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(mine, slow, rtol=1e-3, atol=2e-6)
+
+
+def test_processes_give_the_bits_of_one_thread_in_this_process(digits, tmp_path):
+    todo = specs(digits, ["bp", "dfa", "frozen"], epochs=1)
+    assert run_many(todo, Store(tmp_path / "many"), workers=2) == []
+    for spec in todo:
+        run_one(spec, digits, Store(tmp_path / "one"))
+    assert hashes(tmp_path / "many") == hashes(tmp_path / "one")
+
+
+def test_a_run_that_another_process_holds_is_refused_before_anything_starts(digits, tmp_path):
+    (spec,) = specs(digits, ["bp"])
+    with Store(tmp_path).hold(spec.name), pytest.raises(StoreBusy, match=spec.name):
+        run_many([spec], Store(tmp_path))
+
+
+def test_a_run_that_crashes_is_reported_never_dropped(digits, tmp_path):
+    todo = specs(digits, ["bp", "dfa"], epochs=1)
+    store = Store(tmp_path)
+    blocked = tmp_path / todo[0].name
+    blocked.parent.mkdir(exist_ok=True)
+    blocked.write_text("a file where a folder must be")
+    failures = run_many(todo, store, workers=1)
+    assert [failure.spec.rule.name for failure in failures] == ["bp"]
+    assert failures[0].traceback
+    assert store.find(todo[1].name).finished
+
+
+def start(store: Path) -> subprocess.Popen:
+    command = [*COMMAND, "train", "--net", TINY, "--rules", "dfa,fa", "--seeds", "1", "--epochs", "4"]
+    command += ["--data", "digits", "--batch", "4", "--workers", "2", "--store", str(store)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for child processes in /proc")
+def test_sigkill_twice_then_resume_gives_the_same_files_and_leaves_no_worker(tmp_path):
+    whole = start(tmp_path / "whole")
+    assert whole.wait(timeout=120) == 0
+    store = tmp_path / "killed"
+    for epoch in (0, 1):
+        process = start(store)
+        deadline = time.monotonic() + 120
+        while (
+            len(list(store.glob(f"*/checkpoints/epoch-{epoch:04d}*"))) < 2 and time.monotonic() < deadline
+        ):
+            assert process.poll() is None, "it must not have finished"
+            time.sleep(0.01)
+        workers = children_of(process.pid)
+        assert workers
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        deadline = time.monotonic() + 10
+        while any(_alive(pid) for pid in workers) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(_alive(pid) for pid in workers), "workers die with their parent"
+        for bundle in Store(store).bundles():
+            bundle.verify()
+    assert start(store).wait(timeout=120) == 0
+    assert hashes(store) == hashes(tmp_path / "whole")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text() and os.getpgid(pid) > 0
+    except (OSError, ProcessLookupError):
+        return False

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from walkback.core.errors import BadInput, CorruptBundle, NewerSchema, StoreBusy, UnsafePath, WalkbackError
+from walkback.store import Bundle, Store
+from walkback.store import bundle as bundle_module
+from walkback.store.bundle import Member, _write_manifest, import_zip, pack_arrays, pack_items
+from walkback.store.files import inside, write_atomic
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    made = Bundle.create(
+        tmp_path / "store" / "run-1", id="abc", spec={"seed": 1}, card={"rule": {"name": "bp"}}
+    )
+    arrays = pack_arrays({"w": np.arange(6, dtype=np.float32)})
+    made.commit(
+        [Member("checkpoints/epoch-0000.safetensors", "checkpoint", arrays, 0)], status={"state": "running"}
+    )
+    made.commit([Member("measurements.csv", "measurements", b"epoch,layer,quantity,value,status\n")])
+    return made
+
+
+def test_a_bundle_reads_back_what_was_committed(bundle):
+    again = Bundle.open(bundle.path)
+    assert again.verify() == 2
+    assert again.checkpoint_epochs() == {0: "checkpoints/epoch-0000.safetensors"}
+    assert again.arrays("checkpoints/epoch-0000.safetensors")["w"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_flipped_byte_anywhere_is_noticed(bundle):
+    files = [file for file in bundle.path.rglob("*") if file.is_file()]
+    assert len(files) == 3
+    for file in files:
+        before = file.read_bytes()
+        for place in range(0, len(before), max(1, len(before) // 60)):
+            changed = bytearray(before)
+            changed[place] ^= 0x01
+            file.write_bytes(changed)
+            with pytest.raises(WalkbackError):
+                Bundle.open(bundle.path).verify()
+        file.write_bytes(before)
+    Bundle.open(bundle.path).verify()
+
+
+def test_a_missing_member_is_corruption_not_emptiness(bundle):
+    (bundle.path / "measurements.csv").unlink()
+    with pytest.raises(CorruptBundle, match=r"measurements\.csv is missing"):
+        Bundle.open(bundle.path).measurements()
+
+
+def test_a_newer_schema_says_update(bundle):
+    manifest = json.loads((bundle.path / "bundle.json").read_text())
+    (bundle.path / "bundle.json").write_bytes(_write_manifest({**manifest, "schema": 99}))
+    with pytest.raises(NewerSchema, match="schema 99"):
+        Bundle.open(bundle.path)
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/etc/passwd", "a\\b", "C:evil", "", "x\0y"])
+def test_a_member_that_climbs_out_is_refused(bundle, name):
+    manifest = json.loads((bundle.path / "bundle.json").read_text())
+    manifest["members"][name] = {"role": "eval", "sha256": "0", "bytes": 0}
+    (bundle.path / "bundle.json").write_bytes(_write_manifest(manifest))
+    with pytest.raises(UnsafePath):
+        Bundle.open(bundle.path)
+
+
+def test_a_link_out_of_the_folder_is_refused(bundle, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    (bundle.path / "link").symlink_to(secret)
+    with pytest.raises(UnsafePath, match="link"):
+        inside(bundle.path, "link")
+
+
+def test_a_commit_killed_at_any_write_leaves_a_sound_bundle(bundle, monkeypatch):
+    """Members first, manifest last, removal after: whatever is cut off, the old or the new state stands."""
+    old = bundle.one("measurements")
+    for survived in range(4):
+        writes = 0
+
+        def dying(path, data, limit=survived):
+            nonlocal writes
+            writes += 1
+            if writes > limit:
+                raise KeyboardInterrupt
+            write_atomic(path, data)
+
+        current = Bundle.open(bundle.path)
+        new = [Member(f"working/m-{survived}.csv", "measurements", b"epoch,layer,quantity,value,status\n")]
+        new += [Member(f"working/r-{survived}.safetensors", "resume", pack_arrays({"a": np.ones(2)}))]
+        monkeypatch.setattr(bundle_module, "write_atomic", dying)
+        try:
+            current.commit(new, drop=[current.one("measurements")])
+        except KeyboardInterrupt:
+            assert survived < 3
+        monkeypatch.undo()
+        after = Bundle.open(bundle.path)
+        after.verify()
+        assert after.one("measurements") == (old if survived < 3 else f"working/m-{survived}.csv")
+        after.sweep()
+        after.verify()
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path, monkeypatch):
+    target = tmp_path / "f"
+    write_atomic(target, b"old")
+    monkeypatch.setattr("os.fsync", lambda fd: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_atomic(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["f"]
+
+
+def test_equal_arrays_pack_to_equal_bytes_whatever_their_order():
+    one = pack_arrays({"a": np.ones(3), "b": np.zeros((2, 2), dtype=np.float32)})
+    other = pack_arrays({"b": np.zeros((2, 2), dtype=np.float32), "a": np.ones(3)})
+    assert one == other
+
+
+def test_correctness_is_kept_one_bit_an_item(tmp_path):
+    rows = {0: np.array([True, False, True] * 5), 7: np.array([False] * 15)}
+    made = Bundle.create(tmp_path / "b", id="x", spec={}, card={})
+    made.commit([Member("items.safetensors", "items", pack_items(rows, np.arange(30).reshape(15, 2)))])
+    assert {epoch: row.tolist() for epoch, row in made.correct().items()} == {
+        epoch: row.tolist() for epoch, row in rows.items()
+    }
+    assert made.sources().shape == (15, 2)
+
+
+def test_export_gives_the_same_bytes_and_import_gives_the_bundle_back(bundle, tmp_path):
+    one, other = bundle.export(tmp_path / "1.zip"), bundle.export(tmp_path / "2.zip")
+    assert one.read_bytes() == other.read_bytes()
+    back = import_zip(one, tmp_path / "elsewhere")
+    assert back.path.name == bundle.path.name and back.verify() == 2
+    with pytest.raises(BadInput, match="exists already"):
+        import_zip(one, tmp_path / "elsewhere")
+
+
+def test_a_zip_that_climbs_out_of_the_store_is_refused_and_leaves_nothing(bundle, tmp_path):
+    evil = tmp_path / "evil.zip"
+    with zipfile.ZipFile(evil, "w") as archive:
+        archive.writestr("run/bundle.json", "{}")
+        archive.writestr("run/../../evil.txt", "x")
+    with pytest.raises(UnsafePath):
+        import_zip(evil, tmp_path / "in" / "store")
+    assert not (tmp_path / "evil.txt").exists() and not (tmp_path / "in" / "evil.txt").exists()
+    assert list((tmp_path / "in" / "store").iterdir()) == []
+
+
+def test_a_damaged_or_foreign_zip_is_refused(bundle, tmp_path):
+    packed = bundle.export(tmp_path / "b.zip").read_bytes()
+    (tmp_path / "cut.zip").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(CorruptBundle):
+        import_zip(tmp_path / "cut.zip", tmp_path / "s")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(BadInput, match="not an exported bundle"):
+        import_zip(tmp_path / "other.zip", tmp_path / "s")
+
+
+def test_a_run_held_by_another_is_refused_by_name(tmp_path):
+    store = Store(tmp_path)
+    with store.hold("run-1"):
+        with pytest.raises(StoreBusy, match="run-1"), Store(tmp_path).hold("run-1"):
+            pass
+        with store.hold("run-2"):
+            pass
+    with store.hold("run-1"):
+        pass
