@@ -26,7 +26,9 @@ RECIPE: dict[str, Any] = {
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Where runs and report go.")] = Path("demo"),
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes; default: all cores.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes; default: all cores.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Train three rules and their frozen baseline on digit sums, audit them, write the report."""

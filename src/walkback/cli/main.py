@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
         return INTERRUPTED
     except typer.TyperException as error:
         message = getattr(error, "format_message", lambda: str(error))()
-        emit_error("usage", message, "See --help.", as_json)
+        emit_error("usage", message.rstrip(".") + ".", "See --help.", as_json)
         return 2
     except Exception as error:
         import traceback

@@ -25,16 +25,20 @@ def report(
     from walkback.report.terminal import verdict_table
     from walkback.store import Store
 
-    bundles = [bundle for bundle in Store.existing(store).bundles() if bundle.measurements().epochs]
+    found = Store.existing(store).bundles()
+    bundles = [bundle for bundle in found if bundle.measurements().epochs]
+    unmeasured = [bundle.path.name for bundle in found if bundle not in bundles]
     if not bundles:
         raise BadInput(f"The store {store} holds no measured runs.", "Train some: walkback train --help.")
     judged = judge_bundles(bundles, logic=logic)
     page = write_report(judged, out)
     if json:
         verdicts = {item.label: item.verdict for item in judged if item.role != "baseline"}
-        emit_json({"report": str(page), "verdicts": verdicts})
+        emit_json({"report": str(page), "verdicts": verdicts, "not_measured_yet": unmeasured})
         return 0
     console = stdout_console()
     console.print(verdict_table(judged))
+    for name in unmeasured:
+        console.print(f"Not measured yet, and not in the report: {name}", soft_wrap=True)
     console.print(f"Report: {page}", soft_wrap=True)
     return 0

@@ -5,12 +5,13 @@ Each returns a Reason whose `fires` is True, False or None; None is never read a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from walkback.core.numerals import limit as limit_of
+from walkback.core.numerals import number, points
 from walkback.core.stats import Interval, seed_item_interval
 from walkback.core.verdict import Reason
 from walkback.judge.evidence import Evidence
@@ -24,18 +25,17 @@ def judge_scale(runs: Sequence[Evidence], thresholds: Thresholds) -> Reason:
     limit = thresholds.growth
     values = [run.number("scale.growth_max@1") for run in runs]
     vote = _vote([None if v is None else v > limit for v in values], thresholds.seed_share)
-    value, epoch = _middle(values), runs[0].epoch
-    layer = _layer_of_growth(runs[0])
+    value, most = _middle(values), limit_of(limit)
     if value is None or vote.fires is None:
         sentence = "The growth of the residual stream was not measured or is not a number."
     elif vote.fires:
-        sentence = f"One block multiplies the residual stream by {_g(value)}, above {_g(limit)}."
+        sentence = f"One block multiplies the residual stream by {number(value)} (limit {most})."
     else:
-        sentence = f"No block multiplies the residual stream by more than {_g(value)} (limit {_g(limit)})."
+        sentence = f"No block multiplies the residual stream by more than {number(value)} (limit {most})."
     total = _middle([run.number("scale.growth_total@1") for run in runs])
     stem = _middle([_stem_against_init(run) for run in runs])
     if vote.fires is False and total is not None and total > limit:
-        sentence += f" But all blocks together multiply it by {_g(total)}: growth spread over depth."
+        sentence += f" But all blocks together multiply it by {number(total)}: growth spread over depth."
     return Reason(
         check="D1",
         name=D1_NAME,
@@ -45,8 +45,8 @@ def judge_scale(runs: Sequence[Evidence], thresholds: Thresholds) -> Reason:
         sentence=sentence + vote.words,
         status=vote.status,
         margin=None if value is None else limit - value,
-        layer=layer,
-        epoch=epoch,
+        layer=_layer_of_growth(runs[0]),
+        epoch=runs[0].epoch,
         seeds=vote.seeds,
         detail={"per_seed": values, "growth_total": total, "stem_norm_against_init": stem},
     )
@@ -150,6 +150,8 @@ class _Gain:
 def _depth_gain(
     runs: Sequence[Evidence], baselines: Sequence[Evidence | None], thresholds: Thresholds
 ) -> _Gain:
+    if runs[0].role == "baseline":
+        return _Gain(None, None, 0, "a baseline is not compared with itself")
     pairs = [(r, b) for r, b in zip(runs, baselines, strict=True) if b is not None]
     accuracies = [r.accuracy for r in runs if r.accuracy is not None]
     accuracy = float(np.mean(accuracies)) if accuracies else None
@@ -216,13 +218,13 @@ def _depth_decision(gain: _Gain, limit: float) -> tuple[bool | None, str]:
 def _depth_sentence(gain: _Gain, limit: float, fires: bool | None) -> str:
     if gain.estimate is None:
         return f"Depth utility was not measured: {gain.how}."
-    found = f"{_pp(gain.estimate)} over frozen random ones"
+    found = f"{points(gain.estimate)} pp over frozen random ones"
     if gain.interval is not None:
-        found += f", interval {_pp(gain.interval[0])} to {_pp(gain.interval[1])}"
+        found += f", interval {points(gain.interval[0])} to {points(gain.interval[1])} pp"
     means = {
-        True: f"less than the {_pp(limit)} that would show they learned something useful",
-        False: f"at least the required {_pp(limit)}",
-        None: f"which leaves open whether they reach {_pp(limit)}",
+        True: f"less than the {points(limit)} pp that would show they learned something useful",
+        False: f"at least the required {points(limit)} pp",
+        None: f"which leaves open whether they reach {points(limit)} pp",
     }[fires]
     return f"Trained blocks gain {found}: {means} ({gain.how})."
 
@@ -236,11 +238,14 @@ def _reference_sentence(
 ) -> str:
     if value is None or fires is None:
         return "The reference gradient at the last state was not measured or is not a number."
+    found = f"({number(value)}, limit {limit_of(limit)})"
     if not fires:
-        return f"The reference gradient is large enough to be measured ({_g(value)}, limit {_g(limit)})."
+        return f"The reference gradient is large enough to be measured {found}."
     probe = companions["unit_probe"]
     seen = (
-        "" if probe is None else f" A conventional cosine at the last state reads {_g(probe)} × the truth."
+        ""
+        if probe is None
+        else f" A conventional cosine at the last state reads {number(probe)} × the truth."
     )
     lost = {
         True: " The direction itself survives in float64.",
@@ -249,7 +254,7 @@ def _reference_sentence(
     }
     return (
         f"The reference gradient at the last state is too small to be measured by the conventional "
-        f"cosine ({_g(value)}, limit {_g(limit)}), by {cause}.{seen}{lost[_recoverable(companions)]}"
+        f"cosine {found}, by {cause}.{seen}{lost[_recoverable(companions)]}"
     )
 
 
@@ -275,13 +280,3 @@ def _middle(values: Sequence[float | None]) -> float | None:
     """Median over the seeds that have the number; the vote's words say how many have not."""
     known = [value for value in values if value is not None]
     return float(np.median(known)) if known else None
-
-
-def _g(value: float) -> str:
-    if math.isinf(value):
-        return "infinity"
-    return f"{value:.3g}"
-
-
-def _pp(share: float) -> str:
-    return f"{100 * share:+.1f} pp"

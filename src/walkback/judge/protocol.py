@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 from walkback.core.errors import BadInput
@@ -36,7 +38,7 @@ def judge(
         judge_depth(runs, paired, thresholds),
     )
     claim = f"{runs[0].label} assigns credit to deep layers"
-    evidence = _summary(runs)
+    evidence = {**_summary(runs), "thresholds": asdict(thresholds)}
     if runs[0].role == "baseline":
         words = "BASELINE"
         note = "Frozen blocks are what others are compared with; they get no verdict."
@@ -69,14 +71,13 @@ def decide(reasons: Sequence[Reason], logic: str) -> tuple[Outcome, str]:
 
 
 def layer_table(runs: Sequence[Evidence]) -> tuple[Mapping[str, Any], ...]:
-    """Per layer: median over seeds of each reading, None where no seed has it; n_valid is the least."""
-    run = runs[0]
+    """Per layer: median over the seeds that have the reading, None where none has; n_valid is the least."""
     table = []
-    for layer in run.measurements.layers(run.epoch):
+    for layer in sorted({i for run in runs for i in run.measurements.layers(run.epoch)}):
         row: dict[str, Any] = {"index": layer}
         for key, quantity in _LAYER_COLUMNS.items():
             known = [v for r in runs if (v := r.number(quantity, layer)) is not None]
-            row[key] = sorted(known)[len(known) // 2] if known else None
+            row[key] = median(known) if known else None
         least = [v for r in runs if (v := r.number("alignment.n_valid@1", layer)) is not None]
         row["n_valid"] = int(min(least)) if least else None
         table.append(row)

@@ -18,7 +18,7 @@ class Thresholds:
     growth: float = _threshold(
         50.0,
         source="FA paper, diagnostic (a)",
-        reason="D1 fires above this growth of one block; healthy nets stay below 10.",
+        reason="D1 fires above this growth of one block; backprop stays near 10 in the demo.",
     )
     validity: float = _threshold(
         1e-7,

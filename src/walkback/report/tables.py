@@ -1,0 +1,325 @@
+"""The tables of a report: raw values once, and how each readable column shows them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from walkback.core.quantities import Measurements
+from walkback.core.verdict import Reason
+from walkback.judge.assemble import Judged
+from walkback.judge.evidence import Evidence
+from walkback.report import words
+from walkback.store import Bundle
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A readable column: the raw fields it is made of, and the function that shows them together."""
+
+    header: str
+    fields: tuple[str, ...]
+    show: Callable[..., str] = words.text
+    unit: str = ""
+    numeric: bool = True
+
+    @property
+    def title(self) -> str:
+        return f"{self.header} ({self.unit})" if self.unit else self.header
+
+    def cell(self, row: Row) -> str:
+        return self.show(*(row[name] for name in self.fields))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Raw rows by field name. `fields` orders the machine-readable columns, `columns` the readable."""
+
+    name: str
+    caption: str
+    columns: tuple[Column, ...]
+    fields: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def titles(self) -> list[str]:
+        return [column.title for column in self.columns]
+
+    def cells(self) -> list[list[str]]:
+        return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+
+def names_of(judged: Sequence[Judged]) -> list[str]:
+    """A name per judged rule: its label, and where labels repeat, the settings that tell them apart."""
+    labels = Counter(item.label for item in judged)
+    names = []
+    for item in judged:
+        twins = [other for other in judged if other.label == item.label]
+        differing = _differing(item, twins) if labels[item.label] > 1 else ""
+        names.append(f"{item.label} ({differing})" if differing else item.label)
+    seen = Counter(names)
+    return [
+        f"{name} [{item.bundles[0].id}]" if seen[name] > 1 else name
+        for name, item in zip(names, judged, strict=True)
+    ]
+
+
+def verdict_rows(judged: Sequence[Judged]) -> Table:
+    """One row per rule: what was measured over its seeds, and the verdict."""
+    columns = (
+        Column("rule", ("rule",), numeric=False),
+        Column("seeds", ("seeds", "diverged", "running"), _show_seeds),
+        Column(
+            "accuracy", ("accuracy_mean", "accuracy_sd", "accuracy_seeds", "seeds"), _show_accuracy, "%"
+        ),
+        Column("D1 growth", ("d1_value", "d1_firing", "d1_measured", "seeds"), _show_vote),
+        Column("D2 reference", ("d2_value", "d2_firing", "d2_measured", "seeds"), _show_vote),
+        Column("D3 gain", ("d3_gain", "d3_low", "d3_high"), _show_gain, "pp"),
+        Column("verdict", ("verdict",), _show_verdict, numeric=False),
+    )
+    caption = (
+        "Accuracy on the test split (mean ± standard deviation over seeds), the three detectors and "
+        "the verdict. In parentheses: on how many of the seeds a detector fires. "
+        "In brackets: the interval of the gain over frozen blocks."
+    )
+    named = zip(names_of(judged), judged, strict=True)
+    rows = tuple(_verdict_row(name, item) for name, item in named)
+    return Table("verdicts", caption, columns, _VERDICT_FIELDS, rows)
+
+
+def layer_rows(judged: Sequence[Judged], names: Sequence[str] | None = None) -> Table:
+    """One row per rule and layer, at each run's last measured epoch."""
+    columns = (
+        Column("rule", ("rule",), numeric=False),
+        Column("layer", ("layer",)),
+        Column("state norm", ("state_norm",), words.number),
+        Column("reference norm", ("reference_norm",), words.number),
+        Column("cosine, exact", ("cosine",), words.cosine),
+        Column("cosine, clamped", ("cosine_compat",), words.cosine),
+        Column("valid rows", ("n_valid",), words.count),
+        Column("seeds", ("seeds_measured", "seeds"), _show_share),
+    )
+    caption = (
+        "Layer by layer at the last measured epoch, median over seeds: size of the state, size of the "
+        "reference gradient, and the cosine between credit and reference, exact and as a clamped "
+        "library function gives it. Layer 0 is the stem's output."
+    )
+    rows = tuple(
+        row
+        for name, item in zip(names or names_of(judged), judged, strict=True)
+        for row in _layers_of(name, item)
+    )
+    return Table("layers", caption, columns, _LAYER_FIELDS, rows)
+
+
+def trajectory_rows(judged: Sequence[Judged]) -> Table:
+    """One row per rule, seed and measured epoch."""
+    columns = (
+        Column("rule", ("rule",), numeric=False),
+        Column("seed", ("seed",)),
+        Column("epoch", ("epoch",)),
+        Column("accuracy", ("accuracy",), words.percent, "%"),
+        Column("largest growth", ("growth_max",), words.number),
+        Column("reference validity", ("validity",), words.number),
+        Column("deep cosine", ("deep_cosine",), words.cosine),
+        Column("run", ("state",), numeric=False),
+    )
+    caption = "Every measured epoch of every run; the last column says how the run ended."
+    rows = tuple(
+        row
+        for name, item in zip(names_of(judged), judged, strict=True)
+        for run, bundle in zip(item.runs, item.bundles, strict=True)
+        for row in _epochs_of(name, run, bundle)
+    )
+    return Table("trajectory", caption, columns, _TRAJECTORY_FIELDS, rows)
+
+
+def value_at(table: Measurements, quantity: str, epoch: int, layer: int | None = None) -> float | None:
+    """A reading as a raw value: NaN if it was measured and is not a number, None if there is none."""
+    reading = table.get(quantity, epoch, layer)
+    if reading is None or reading.status == "not_applicable":
+        return None
+    return math.nan if reading.status == "nan" else reading.value
+
+
+def states_of(item: Judged) -> list[str]:
+    return [words.run_state(bundle.status, bundle.spec.get("epochs")) for bundle in item.bundles]
+
+
+_VERDICT_FIELDS = (
+    *(
+        "rule",
+        "variant",
+        "role",
+        "seeds",
+        "diverged",
+        "running",
+        "state",
+        "accuracy_mean",
+        "accuracy_sd",
+        "accuracy_seeds",
+    ),
+    *("d1_value", "d1_threshold", "d1_firing", "d1_measured"),
+    *("d2_value", "d2_threshold", "d2_firing", "d2_measured"),
+    *("d3_gain", "d3_threshold", "d3_low", "d3_high"),
+    *("gamma_mean", "gamma_concat", "deep_cosine", "logic", "outcome", "verdict"),
+)
+_LAYER_VALUES = {
+    "state_norm": "scale.state_norm@1",
+    "reference_norm": "reference.norm@1",
+    "cosine": "alignment.cosine@1",
+    "cosine_compat": "alignment.cosine_compat@1",
+}
+_LAYER_FIELDS = ("rule", "variant", "layer", *_LAYER_VALUES, "n_valid", "seeds_measured", "seeds")
+_TRAJECTORY_VALUES = {
+    "accuracy": "accuracy.test@1",
+    "growth_max": "scale.growth_max@1",
+    "validity": "reference.validity@1",
+    "deep_cosine": "alignment.deep_cosine@1",
+}
+_TRAJECTORY_FIELDS = ("rule", "variant", "seed", "epoch", *_TRAJECTORY_VALUES, "state")
+
+
+def _verdict_row(name: str, item: Judged) -> Row:
+    verdict, shown = item.verdict, item.verdict.evidence
+    accuracies = [run.accuracy for run in item.runs]
+    d1, d2, d3 = verdict.reasons
+    low, high = d3.interval or (None, None)
+    return {
+        "rule": name,
+        "variant": _variant(item),
+        "role": item.role,
+        "seeds": len(item.runs),
+        "diverged": _count(item, "diverged"),
+        "running": _count(item, "running"),
+        "state": _join_states(states_of(item)),
+        "accuracy_mean": words.mean_of(accuracies),
+        "accuracy_sd": words.sd_of(accuracies),
+        "accuracy_seeds": sum(value is not None for value in accuracies),
+        **_vote_fields("d1", d1),
+        **_vote_fields("d2", d2),
+        "d3_gain": d3.value,
+        "d3_threshold": d3.threshold,
+        "d3_low": low,
+        "d3_high": high,
+        **{key: words.mean_of(shown[key]) for key in ("gamma_mean", "gamma_concat", "deep_cosine")},
+        "logic": verdict.logic,
+        "outcome": None if words.is_baseline(verdict) else verdict.outcome.value,
+        "verdict": verdict.verdict,
+    }
+
+
+def _vote_fields(prefix: str, reason: Reason) -> Row:
+    """Value and votes of a detector that is judged seed by seed; no vote is known where none was cast."""
+    measured = sum(value is not None for value in reason.detail["per_seed"])
+    firing = int(reason.seeds.split("/")[0]) if measured else None
+    return {
+        f"{prefix}_value": reason.value,
+        f"{prefix}_threshold": reason.threshold,
+        f"{prefix}_firing": firing,
+        f"{prefix}_measured": measured,
+    }
+
+
+def _layers_of(name: str, item: Judged) -> Iterator[Row]:
+    for layer in item.verdict.layers:
+        yield {
+            "rule": name,
+            "variant": _variant(item),
+            "layer": layer["index"],
+            **{key: layer[key] for key in (*_LAYER_VALUES, "n_valid")},
+            "seeds_measured": sum(_has_layer(run, layer["index"]) for run in item.runs),
+            "seeds": len(item.runs),
+        }
+
+
+def _has_layer(run: Evidence, layer: int) -> bool:
+    return all(
+        run.number(_LAYER_VALUES[key], layer) is not None for key in ("state_norm", "reference_norm")
+    )
+
+
+def _epochs_of(name: str, run: Evidence, bundle: Bundle) -> Iterator[Row]:
+    state = words.run_state(bundle.status, bundle.spec.get("epochs"))
+    for epoch in run.measurements.epochs:
+        values = {
+            key: value_at(run.measurements, quantity, epoch) for key, quantity in _TRAJECTORY_VALUES.items()
+        }
+        yield {
+            "rule": name,
+            "variant": bundle.card["rule"].get("variant", run.label),
+            "seed": run.seed,
+            "epoch": epoch,
+            **values,
+            "state": state,
+        }
+
+
+def _variant(item: Judged) -> str:
+    return item.bundles[0].card["rule"].get("variant", item.label)
+
+
+def _differing(item: Judged, twins: Sequence[Judged]) -> str:
+    """The settings of a recipe that its namesakes do not share, as `lr=0.01, epochs=5`."""
+    spec = item.bundles[0].spec
+    keys = [
+        key
+        for key in spec
+        if key != "seed" and any(twin.bundles[0].spec.get(key) != spec[key] for twin in twins)
+    ]
+    return ", ".join(f"{key}={spec[key]}" for key in keys if not _is_hash(spec[key]))
+
+
+def _is_hash(value: Any) -> bool:
+    return bool(re.fullmatch(r"[0-9a-f]{64}", str(value)))
+
+
+def _count(item: Judged, state: str) -> int:
+    return sum(bundle.status.get("state") == state for bundle in item.bundles)
+
+
+def _join_states(states: Sequence[str]) -> str:
+    """`finished`, or `2 finished, 1 diverged in epoch 3: …` where seeds differ."""
+    counts = Counter(states)
+    if len(counts) == 1:
+        return states[0]
+    return ", ".join(f"{number} {state}" for state, number in counts.items())
+
+
+def _show_seeds(seeds: int, diverged: int, running: int) -> str:
+    open_ends = [f"{diverged} diverged"] * bool(diverged) + [f"{running} still running"] * bool(running)
+    return f"{seeds} ({', '.join(open_ends)})" if open_ends else f"{seeds}"
+
+
+def _show_accuracy(mean: float | None, deviation: float | None, measured: int, seeds: int) -> str:
+    if mean is None and measured:
+        return f"not measured in {seeds - measured} of {seeds} seeds"
+    return words.spread(words.percent(mean), words.percent(deviation))
+
+
+def _show_vote(value: float | None, firing: int | None, measured: int, seeds: int) -> str:
+    if firing is None:
+        return words.MISSING
+    shown = words.MISSING if value is None else words.number(value)
+    gap = f", {seeds - measured} not measured" if measured < seeds else ""
+    return f"{shown} ({firing}/{seeds}{gap})"
+
+
+def _show_gain(gain: float | None, low: float | None, high: float | None) -> str:
+    if gain is None or low is None:
+        return words.points(gain)
+    return f"{words.points(gain)} [{words.points(low)}, {words.points(high)}]"
+
+
+def _show_verdict(verdict: str) -> str:
+    return "baseline" if verdict == "BASELINE" else verdict
+
+
+def _show_share(measured: int, seeds: int) -> str:
+    return f"{seeds}" if measured == seeds else f"{measured} of {seeds}"

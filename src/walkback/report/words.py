@@ -1,0 +1,134 @@
+"""How states, outcomes and reasons are put into words for a reader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from walkback.core.numerals import MISSING as MISSING
+from walkback.core.numerals import cosine as cosine
+from walkback.core.numerals import count as count
+from walkback.core.numerals import limit as limit
+from walkback.core.numerals import number as number
+from walkback.core.numerals import percent as percent
+from walkback.core.numerals import points as points
+from walkback.core.verdict import Outcome, Reason, Verdict
+
+
+@dataclass(frozen=True)
+class Tone:
+    """How an outcome is shown: a style name, a sign, and words that stand without colour."""
+
+    name: str
+    sign: str
+    words: str
+
+
+_TONES = {
+    Outcome.PASS: Tone("pass", "✓", "No reason found to walk the claim back"),
+    Outcome.FAIL: Tone("fail", "✗", "The claim is walked back"),
+    Outcome.INCOMPLETE: Tone("open", "?", "Not decided: evidence is missing"),
+    Outcome.INCONCLUSIVE: Tone("open", "?", "Not decided: the evidence leaves it open"),
+}
+_BASELINE = Tone("base", "=", "Baseline: what the others are compared with")
+
+
+def tone_of(verdict: Verdict) -> Tone:
+    return _BASELINE if is_baseline(verdict) else _TONES.get(verdict.outcome, _TONES[Outcome.INCOMPLETE])
+
+
+def is_baseline(verdict: Verdict) -> bool:
+    return verdict.verdict == "BASELINE"
+
+
+def badge(verdict: Verdict) -> str:
+    return "baseline, no verdict" if is_baseline(verdict) else verdict.verdict
+
+
+def text(value: Any) -> str:
+    return MISSING if value is None or value == "" else str(value)
+
+
+def spread(mean: str, deviation: str) -> str:
+    """`mean ± deviation`; one seed has no deviation and shows none."""
+    return mean if deviation == MISSING else f"{mean} ± {deviation}"
+
+
+def plural(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """Mean over seeds; None if any seed has no number, so that a gap is seen."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def sd_of(values: Sequence[float | None]) -> float | None:
+    """Standard deviation over seeds (n − 1); None for one seed or with a gap."""
+    known = [value for value in values if value is not None]
+    complete = len(known) == len(values) and len(known) > 1
+    return stdev(known) if complete and all(map(math.isfinite, known)) else None
+
+
+def fires(reason: Reason) -> str:
+    return {True: "fires", False: "does not fire", None: "not known"}[reason.fires]
+
+
+def survives(step: Any) -> str:
+    return {True: "stands", False: "walked back", None: "not known"}[step["survives"]]
+
+
+def run_state(status: Any, epochs: int | None) -> str:
+    """How far a run came, in words."""
+    state, epoch = status.get("state"), status.get("epoch")
+    if state == "diverged":
+        reason = status.get("reason")
+        return f"diverged in epoch {epoch}" + (f": {reason}" if reason else "")
+    if state == "running":
+        return f"still running (epoch {epoch} of {epochs})" if epochs else f"still running (epoch {epoch})"
+    return {"finished": "finished", "captured": "captured model"}.get(state, "state not recorded")
+
+
+def why(verdict: Verdict) -> str:
+    """One sentence: which detectors fired and with what values, or what is missing."""
+    if is_baseline(verdict):
+        return " ".join(verdict.notes)
+    firing = [reason for reason in verdict.reasons if reason.fires]
+    unknown = [reason for reason in verdict.reasons if reason.fires is None]
+    quiet = [reason for reason in verdict.reasons if reason.fires is False]
+    parts = []
+    if firing:
+        decided = verdict.outcome is Outcome.FAIL
+        start = "Fires: " if decided else "Fires, but does not decide alone: "
+        parts.append(start + "; ".join(map(_brief, firing)) + ".")
+    if unknown:
+        parts.append("Not known: " + "; ".join(map(_unknown, unknown)) + ".")
+    if quiet and verdict.outcome is not Outcome.FAIL:
+        parts.append("Does not fire: " + "; ".join(map(_brief, quiet)) + ".")
+    return " ".join(parts)
+
+
+def _brief(reason: Reason) -> str:
+    value, most = number(reason.value), limit(reason.threshold)
+    if reason.value is None:
+        return f"{reason.check}, on {reason.seeds} seeds; the others were not measured"
+    if reason.check == "D1":
+        return f"D1, the largest growth of one block is {value} (limit {most})"
+    if reason.check == "D2":
+        return f"D2, the reference gradient measures {value} (limit {most})"
+    return (
+        f"{reason.check}, trained blocks gain {points(reason.value)} pp over frozen ones "
+        f"(required {points(reason.threshold)} pp)"
+    )
+
+
+def _unknown(reason: Reason) -> str:
+    if reason.status == "open" and reason.interval is not None:
+        low, high = map(points, reason.interval)
+        return f"{reason.check}, the gain lies between {low} and {high} pp"
+    how = reason.detail.get("how")
+    return f"{reason.check} ({how})" if how else f"{reason.check} (not measured in every seed)"

@@ -1,0 +1,39 @@
+"""Verdicts in, a folder out: report.html, report.md, tables and figures. Same verdicts, same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from walkback.core.errors import BadInput
+from walkback.judge.assemble import Judged
+from walkback.report.content import Report, build_report
+from walkback.report.csv import render_csv
+from walkback.report.figures import draw_figures
+from walkback.report.html import render_html
+from walkback.report.latex import render_latex
+from walkback.report.markdown import render_markdown, render_table
+from walkback.store.files import write_atomic
+
+
+def write_report(judged: Sequence[Judged], out: Path, *, title: str = "walkback audit") -> Path:
+    """Write everything below `out`; the path of report.html, which needs none of the other files."""
+    if not judged:
+        raise BadInput("There is nothing to report: no verdicts were given.")
+    report = build_report(judged, title)
+    figures = draw_figures(judged)
+    files = _tables(report) | {f"figures/{name}": data for name, data in figures.items()}
+    files["report.md"] = render_markdown(report).encode()
+    files["report.html"] = render_html(report, figures).encode()
+    for name, data in files.items():
+        write_atomic(Path(out) / name, data)
+    return Path(out) / "report.html"
+
+
+def _tables(report: Report) -> dict[str, bytes]:
+    renderers = {"csv": render_csv, "tex": render_latex, "md": lambda table: render_table(table) + "\n"}
+    return {
+        f"tables/{table.name}.{ending}": render(table).encode()
+        for table in (report.verdicts, report.layers, report.trajectory)
+        for ending, render in renderers.items()
+    }

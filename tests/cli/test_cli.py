@@ -1,0 +1,349 @@
+"""The command line as people meet it: answers, JSON, exit codes, and errors in one clear sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from walkback.cli.main import run
+from walkback.nets.resmlp import ResMLP
+from walkback.store import Store
+from walkback.store.bundle import _write_manifest
+
+TRAIN = ["train", "--net", "resmlp(width=16,expansion=1,depth=2)", "--data", "digits", "--epochs", "1"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    store = tmp_path_factory.mktemp("cli") / "runs"
+    assert run([*TRAIN, "--rules", "bp,dfa,frozen", "--seeds", "1,2,3", "--store", str(store)]) == 0
+    return store
+
+
+def bundle_of(store: Path, rule: str, seed: int = 1) -> Path:
+    return next(store.glob(f"resmlp-{rule}-s{seed}-*"))
+
+
+@pytest.fixture
+def copy_of(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def answer(capsys, *arguments) -> tuple[int, dict]:
+    capsys.readouterr()
+    code = run([*map(str, arguments), "--json"])
+    out = capsys.readouterr().out
+    return code, json.loads(out)
+
+
+def refused(capsys, *arguments, words: str) -> None:
+    """Exit code 2 and one sentence on stderr, no traceback; the same as JSON."""
+    capsys.readouterr()
+    assert run([*map(str, arguments)]) == 2
+    shown = capsys.readouterr()
+    assert words in shown.err and "Traceback" not in shown.err and shown.out == ""
+    assert len(shown.err.strip().splitlines()) == 1
+    code, found = answer(capsys, *arguments)
+    assert code == 2 and words in found["error"]["message"] + " " + found["error"]["hint"]
+    assert set(found["error"]) == {"kind", "message", "hint"}
+
+
+def test_diagnose_answers_with_the_documented_keys(trained, capsys):
+    code, found = answer(capsys, "diagnose", bundle_of(trained, "bp"))
+    assert {"verdict", "outcome", "logic", "diagnostics", "layers", "chain"} <= set(found)
+    assert set(found["diagnostics"]) == {"D1_scale_growth", "D2_ref_validity", "D3_depth_utility"}
+    for diagnostic in found["diagnostics"].values():
+        assert {"value", "threshold", "fires"} <= set(diagnostic)
+    for layer in found["layers"]:
+        assert set(layer) >= {"index", "state_norm", "reference_norm", "cosine", "cosine_compat", "n_valid"}
+    assert code == {"PASS": 0, "FAIL": 1}[found["outcome"]]
+
+
+def test_seeds_of_one_rule_are_judged_together_and_several_rules_apart(trained, capsys):
+    _, one = answer(capsys, "diagnose", *sorted(trained.glob("resmlp-bp-*")))
+    assert one["evidence"]["seeds"] == [1, 2, 3]
+    assert "3 seeds" in one["diagnostics"]["D3_depth_utility"]["sentence"]
+    _, several = answer(capsys, "diagnose", *trained.glob("resmlp-*"))
+    assert [v["evidence"]["rule"] for v in several["verdicts"]] == ["bp", "dfa", "frozen"]
+
+
+def test_without_a_baseline_the_verdict_is_incomplete_with_exit_code_3(copy_of, capsys):
+    for frozen in copy_of.glob("resmlp-frozen-*"):
+        shutil.rmtree(frozen)
+    code, found = answer(capsys, "diagnose", bundle_of(copy_of, "bp"))
+    assert (code, found["verdict"]) == (3, "INCOMPLETE(D3)")
+
+
+def test_a_baseline_can_be_named_as_bundle_or_store(trained, tmp_path, capsys):
+    shutil.copytree(bundle_of(trained, "bp"), tmp_path / "alone" / "bp")
+    for baseline in (bundle_of(trained, "frozen"), trained):
+        _, found = answer(capsys, "diagnose", tmp_path / "alone" / "bp", "--baseline", baseline)
+        assert found["diagnostics"]["D3_depth_utility"]["value"] is not None
+
+
+def test_paper_logic_uses_its_own_words(trained, capsys):
+    _, found = answer(capsys, "diagnose", bundle_of(trained, "bp"), "--logic", "paper")
+    assert found["logic"] == "paper" and found["verdict"] in ("trustworthy", "walked back")
+
+
+def test_verify_export_import_round_trip(trained, tmp_path, capsys):
+    bundle = bundle_of(trained, "dfa")
+    assert answer(capsys, "bundle", "verify", bundle)[1]["verified"][0]["members"] >= 5
+    assert answer(capsys, "bundle", "export", bundle, "--out", tmp_path / "b.zip")[0] == 0
+    code, found = answer(capsys, "bundle", "import", tmp_path / "b.zip", "--store", tmp_path / "s")
+    assert code == 0 and Path(found["bundle"]).name == bundle.name
+
+
+def test_report_and_ls_answer(trained, tmp_path, capsys):
+    code, found = answer(capsys, "report", trained, "--out", tmp_path / "r")
+    assert code == 0 and Path(found["report"]).is_file() and set(found["verdicts"]) == {"bp", "dfa"}
+    for noun in ("rules", "nets", "data", "quantities", "thresholds"):
+        assert answer(capsys, "ls", noun)[1][noun]
+    assert len(answer(capsys, "ls", "bundles", "--store", trained)[1]["bundles"]) == 9
+
+
+def test_judging_and_reporting_never_load_torch(trained, tmp_path):
+    code = """
+import sys
+from walkback.cli.main import run
+bundle, store, out = sys.argv[1:]
+for words in (["diagnose", bundle], ["report", store, "--out", out], ["bundle", "verify", bundle]):
+    run(words)
+sys.exit("torch" in sys.modules)
+"""
+    arguments = [str(bundle_of(trained, "bp")), str(trained), str(tmp_path / "r")]
+    assert subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("rule", ["dfaa", "bp,dfaa"])
+def test_an_unknown_rule_gets_a_suggestion(rule, capsys, tmp_path):
+    refused(capsys, *TRAIN, "--rules", rule, "--store", tmp_path, words="Did you mean 'dfa'?")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--net", "resnlp"], "Did you mean 'resmlp'?"),
+        (["--net", "resmlp(widht=3)"], "no parameter 'widht'"),
+        (["--data", "digit"], "Did you mean 'digits'?"),
+        (["--schedule", "cosin"], "Did you mean 'cosine'?"),
+        (["--seeds", "a,b"], "whole numbers"),
+        (["--lr", "-1"], "lr must be positive"),
+        (["--epochs", "0"], "--epochs"),
+        (["--device", "cuda:99"], "cannot be used"),
+        (["--rules", "dfa(form"], "parentheses"),
+        (["--spec", "none.toml"], "There is no file none.toml"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(options, words, capsys, tmp_path):
+    refused(capsys, *TRAIN, "--store", tmp_path, *options, words=words)
+
+
+def test_a_spec_file_gives_options_and_the_command_line_overrides_it(tmp_path, capsys):
+    spec = tmp_path / "run.toml"
+    spec.write_text(
+        'rules = ["bp"]\nseeds = [5, 6]\nepochs = 1\ndata = "digits"\nnet = "resmlp(width=8,depth=1)"\n'
+    )
+    code, found = answer(capsys, "train", "--spec", spec, "--seeds", "7", "--store", tmp_path / "s")
+    assert code == 0 and [(run["rule"], run["seed"]) for run in found["runs"]] == [("bp", 7)]
+    spec.write_text("rulez = 1\n")
+    refused(capsys, "train", "--spec", spec, "--store", tmp_path / "s", words="unknown keys: rulez")
+    spec.write_text("rules = [\n")
+    refused(capsys, "train", "--spec", spec, "--store", tmp_path / "s", words="not valid TOML")
+
+
+def test_a_flipped_byte_is_refused(copy_of, capsys):
+    bundle = bundle_of(copy_of, "bp")
+    file = bundle / "checkpoints" / "epoch-0001.safetensors"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    refused(capsys, "diagnose", bundle, words="has been altered")
+    refused(capsys, "bundle", "verify", bundle, words="has been altered")
+
+
+def test_a_newer_schema_is_refused(copy_of, capsys):
+    file = bundle_of(copy_of, "bp") / "bundle.json"
+    file.write_bytes(_write_manifest({**json.loads(file.read_text()), "schema": 2}))
+    refused(capsys, "diagnose", file.parent, words="Update walkback")
+
+
+def test_a_path_that_climbs_out_of_the_store_is_refused(copy_of, tmp_path, capsys):
+    file = bundle_of(copy_of, "bp") / "bundle.json"
+    manifest = json.loads(file.read_text())
+    manifest["members"]["../../secret"] = {"role": "eval", "sha256": "0", "bytes": 1}
+    file.write_bytes(_write_manifest(manifest))
+    refused(capsys, "diagnose", file.parent, words="leaves its folder")
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.writestr("../evil", "x")
+    refused(
+        capsys,
+        "bundle",
+        "import",
+        tmp_path / "evil.zip",
+        "--store",
+        tmp_path / "s",
+        words="leaves its folder",
+    )
+
+
+def test_a_store_that_another_process_holds_is_refused(trained, capsys):
+    name = bundle_of(trained, "bp").name
+    arguments = [*TRAIN, "--rules", "bp", "--seeds", "1", "--store", trained]
+    with Store(trained).hold(name):
+        refused(capsys, *arguments, words="Another process is training")
+
+
+def test_things_that_are_not_there_are_named(tmp_path, capsys):
+    refused(capsys, "diagnose", tmp_path / "none", words="is not a bundle")
+    refused(capsys, "report", tmp_path / "none", words="There is no store")
+    refused(capsys, "diagnose", words="Give bundles to judge")
+    refused(capsys, "ls", "everything", words="Choose: rules")
+    (tmp_path / "empty").mkdir()
+    refused(capsys, "report", tmp_path / "empty", words="holds no measured runs")
+
+
+def test_usage_errors_are_json_too(capsys):
+    for arguments in (["train", "--rulez", "x"], ["nonsense"], ["diagnose", "--nonsense"]):
+        code, found = answer(capsys, *arguments)
+        assert code == 2 and found["error"]["kind"] == "usage"
+
+
+FACTORY = """
+from walkback.nets.resmlp import ResMLP
+import torch
+def build(): return ResMLP(6, 3, depth=2, width=8)
+def plain(): return torch.nn.Linear(6, 3)
+def number(): return 3
+"""
+
+
+@pytest.fixture
+def own_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_nets.py").write_text(FACTORY)
+    sys.modules.pop("my_nets", None)
+    torch.manual_seed(0)
+    model = ResMLP(6, 3, depth=2, width=8)
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "batch.npz", x=rng.normal(size=(40, 6)).astype(np.float32), y=rng.integers(3, size=40)
+    )
+    return tmp_path
+
+
+def test_a_model_of_ones_own_is_audited_from_the_command_line(own_model, capsys):
+    base = ["diagnose", "--model", "my_nets:build", "--eval", "batch.npz"]
+    code, found = answer(capsys, *base, "--weights", "w.safetensors")
+    assert (code, found["verdict"]) == (3, "INCOMPLETE(D3)")
+    assert len(found["layers"]) == 3 and found["layers"][0]["cosine"] is None
+    again = answer(capsys, *base, "--weights", "w.pt")[1]
+    assert again["layers"] == found["layers"]
+    assert answer(capsys, *base, "--baseline", "0.99", "--accuracy", "0.5")[1]["verdict"] == "FAIL(D3)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["my_nets:plain", "--eval", "batch.npz"], "blocks='encoder.layer'"),
+        (["my_nets:number", "--eval", "batch.npz"], "not a torch module"),
+        (["my_nets:none", "--eval", "batch.npz"], "cannot be imported"),
+        (["my_nets", "--eval", "batch.npz"], "pkg:factory"),
+        (["my_nets:build"], "needs --eval"),
+        (["my_nets:build", "--eval", "none.npz"], "There is no file"),
+        (["my_nets:build", "--eval", "batch.npz", "--weights", "batch.npz"], "do not fit"),
+        (["my_nets:build", "--eval", "batch.npz", "--baseline", "35"], "0.35 for 35 %"),
+        (["my_nets:build", "--eval", "batch.npz", "--blocks", "layers"], "no submodule 'layers'"),
+    ],
+)
+def test_a_wrong_model_is_one_sentence(own_model, capsys, arguments, words):
+    refused(capsys, "diagnose", "--model", *arguments, words=words)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (np.zeros((4, 6), np.float32), np.array([0, 1, 2, 3]), "Labels must lie in 0…2"),
+        (np.zeros((4, 6), np.float32), np.array([0, 1]), "4 inputs (x) but 2 labels"),
+        (np.zeros((0, 6), np.float32), np.zeros(0, int), "The batch is empty"),
+        (np.full((4, 6), np.nan, np.float32), np.zeros(4, int), "NaN or infinite"),
+        (np.zeros((4, 6), np.float32), np.zeros(4), "whole-number labels"),
+    ],
+)
+def test_a_wrong_batch_is_one_sentence(own_model, capsys, x, y, words):
+    np.savez(own_model / "bad.npz", x=x, y=y)
+    refused(capsys, "diagnose", "--model", "my_nets:build", "--eval", "bad.npz", words=words)
+
+
+def test_help_is_instant_and_has_an_example_everywhere():
+    import time
+
+    command = [sys.executable, "-c", "from walkback.cli.main import main; main()"]
+    bare = [sys.executable, "-c", "import typer, rich"]
+    started = time.monotonic()
+    subprocess.run(bare, check=True)
+    floor = time.monotonic() - started
+    started = time.monotonic()
+    shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert time.monotonic() - started < 6 * floor + 0.3, "something heavy is imported at the top"
+    assert "diagnose" in shown
+    for words in (
+        ["demo"],
+        ["train"],
+        ["diagnose"],
+        ["report"],
+        ["ls"],
+        ["bundle", "verify"],
+        ["bundle", "export"],
+    ):
+        shown = subprocess.run(
+            [*command, *words, "--help"], capture_output=True, text=True, check=True
+        ).stdout
+        assert "Example" in shown and "--json" in shown, words
+
+
+def test_an_interrupt_ends_with_130(capsys, monkeypatch):
+    from walkback.cli import ls
+
+    monkeypatch.setitem(ls._LISTS, "rules", lambda store: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert run(["ls", "rules"]) == 130
+
+
+def test_a_bug_is_exit_code_4_with_its_traceback(capsys, monkeypatch):
+    from walkback.cli import ls
+
+    monkeypatch.setitem(ls._LISTS, "rules", lambda store: 1 / 0)
+    assert run(["ls", "rules"]) == 4
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_progress_is_silent_where_nobody_watches(tmp_path):
+    command = [sys.executable, "-c", "from walkback.cli.main import main; main()", *TRAIN]
+    command += ["--rules", "bp,frozen", "--seeds", "1", "--store", str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_the_demo_finds_what_it_promises_within_two_minutes(tmp_path, capsys):
+    code, found = answer(capsys, "demo", "--out", tmp_path / "demo")
+    assert code == 0 and Path(found["report"]).is_file()
+    assert {rule: verdict["verdict"] for rule, verdict in found["verdicts"].items()} == {
+        "bp": "PASS",
+        "fa": "PASS",
+        "dfa": "FAIL(D1+D2+D3)",
+    }
+    for verdict in found["verdicts"].values():
+        assert verdict["evidence"]["seeds"] == [42, 123, 456]

@@ -1,0 +1,64 @@
+"""Verdicts in 80 columns: whole words, no markup from labels, a word beside every colour."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from walkback.judge.assemble import Judged
+from walkback.report.terminal import print_verdict, verdict_table
+
+
+def test_table_fits_80_columns_and_keeps_verdicts_whole(audit: list[Judged]) -> None:
+    text = _printed(verdict_table(audit))
+    assert max(map(len, text.splitlines())) <= 80
+    for words in ("✗ FAIL(D1+D2+D3)", "✓ PASS", "= baseline", "92.0 ± 1.0"):
+        assert words in text
+
+
+def test_markup_in_a_label_is_printed_not_obeyed(runs: Any) -> None:
+    runs.add("odd", label="[red]x[/]")
+    judged = runs.judged()
+    assert "[red]x[/]" in _printed(verdict_table(judged))
+    console = _console()
+    print_verdict(judged[0].verdict, console)
+    assert "[red]x[/]" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_verdict_in_full_has_every_reason_and_step(audit: list[Judged]) -> None:
+    verdict = audit[1].verdict
+    console = _console()
+    print_verdict(verdict, console)
+    text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "✗ FAIL(D1+D2+D3) The claim is walked back." in text
+    for check in ("D1 fires", "D2 fires", "D3 fires", "1. stands", "4. walked back"):
+        assert check in text
+    assert "Passing certifies nothing" in text
+
+
+def test_unknown_is_neither_fires_nor_quiet(runs: Any) -> None:
+    runs.add("bp")
+    console = _console()
+    print_verdict(runs.judged()[0].verdict, console)
+    text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "D3 not known" in text
+    assert "Not decided: evidence is missing" in text
+
+
+def test_baseline_is_printed_without_a_claim(runs: Any) -> None:
+    runs.add("frozen")
+    console = _console()
+    print_verdict(runs.judged()[0].verdict, console)
+    assert "assigns credit" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def _console() -> Console:
+    return Console(width=80, file=io.StringIO())
+
+
+def _printed(thing: object) -> str:
+    console = _console()
+    console.print(thing)
+    return console.file.getvalue()  # type: ignore[attr-defined]
