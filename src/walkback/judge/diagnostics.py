@@ -248,8 +248,8 @@ def _reference_sentence(
         else f" A conventional cosine at the last state reads {number(probe)} × the truth."
     )
     lost = {
-        True: " The direction itself survives in float64.",
-        False: " Its direction is lost.",
+        True: " Its direction is intact all the same: float64 gives the same one.",
+        False: " Its direction is lost: float64 gives another one.",
         None: "",
     }
     return (
