@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 
 from walkback.cli.output import RunProgress, say
 from walkback.core.errors import WalkbackError
 from walkback.core.spec import RunSpec
-from walkback.run.many import run_many
+from walkback.run.many import is_finished, run_many
 from walkback.store import Bundle, Store
 
 
@@ -16,8 +17,9 @@ def train_all(
     specs: Sequence[RunSpec], store: Store, *, location: str | None, workers: int, device: str, items: int
 ) -> list[Bundle]:
     """The bundles of all specs, trained now or found finished. The first failure ends the command."""
-    steps = sum(spec.epochs * -(-items // spec.batch) for spec in specs)
-    with RunProgress(steps).shown() as progress:
+    steps = {spec: spec.epochs * math.ceil(items / spec.batch) for spec in specs}
+    done = sum(steps[spec] for spec in specs if is_finished(store, spec))
+    with RunProgress(sum(steps.values()), done).shown() as progress:
         failures = run_many(
             specs, store, location=location, workers=workers, device=device, on_progress=progress
         )

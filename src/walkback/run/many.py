@@ -55,7 +55,7 @@ def run_many(
     for spec in specs:
         with store.hold(spec.name):
             pass
-    todo = [spec for spec in specs if not _finished(store, spec)]
+    todo = [spec for spec in specs if not is_finished(store, spec)]
     jobs = [Job(spec, str(store.path), location, device) for spec in todo]
     if not jobs:
         return []
@@ -66,7 +66,7 @@ def run_many(
         pool.close()
 
 
-def _finished(store: Store, spec: RunSpec) -> bool:
+def is_finished(store: Store, spec: RunSpec) -> bool:
     bundle = store.find(spec.name)
     return bundle is not None and bundle.finished
 
