@@ -225,10 +225,11 @@ def test_a_run_that_crashes_is_reported_never_dropped(digits, tmp_path):
     assert store.find(todo[1].name).finished
 
 
-def start(store: Path) -> subprocess.Popen:
+def start(store: Path, **options) -> subprocess.Popen:
     command = [*COMMAND, "train", "--net", TINY, "--rules", "dfa,fa", "--seeds", "1", "--epochs", "4"]
     command += ["--data", "digits", "--batch", "4", "--workers", "2", "--store", str(store)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **options}
+    return subprocess.Popen(command, **options)
 
 
 def children_of(pid: int) -> list[int]:
@@ -269,6 +270,17 @@ def test_sigkill_twice_then_resume_gives_the_same_files_and_leaves_no_worker(tmp
             bundle.verify()
     assert start(store).wait(timeout=120) == 0
     assert hashes(store) == hashes(tmp_path / "whole")
+
+
+def test_ctrl_c_ends_with_130_and_one_line(tmp_path):
+    process = start(tmp_path / "s", start_new_session=True, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("s/*/checkpoints/*")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert shown.strip() == "walkback: Interrupted. Run the same command again to go on."
 
 
 def _alive(pid: int) -> bool:

@@ -49,7 +49,10 @@ def run(arguments: list[str]) -> int:
     """Run one command; its exit code. Bad input never shows a traceback."""
     as_json = "--json" in arguments
     try:
-        return int(app(arguments, standalone_mode=False) or 0)
+        code = int(app(arguments, standalone_mode=False) or 0)
+        if code == INTERRUPTED:  # typer turns Ctrl-C into this code without a word
+            raise KeyboardInterrupt
+        return code
     except typer.Exit as done:
         return int(done.exit_code)
     except WalkbackError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -141,6 +142,7 @@ class _quiet_threads:
 def _worker(end: Connection) -> None:
     """Take jobs until the pipe closes."""
     _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     import torch
 
     torch.set_num_threads(1)
