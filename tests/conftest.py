@@ -42,6 +42,18 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.randint(5, (32,), generator=generator)
 
 
+class ArrayFeed:
+    """Training batches straight from two tensors."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.x, self.y, self.items = x, y, len(y)
+
+    def train_batch(
+        self, rows: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.x[rows], self.y[rows]
+
+
 def ready_rule(text: str, net: Adapter, x: torch.Tensor, y: torch.Tensor, seed: int = 2) -> Rule:
     """A rule with its feedback drawn for this net."""
     rule = make_rule(text)

@@ -24,7 +24,7 @@ TABLE = {
     "measure": {"core", "nets", "measure"},
 }
 APP = {"run", "protocol", "cli", "__init__"}
-NO_TORCH = {"core", "store", "judge", "report", "data"}
+NO_TORCH = {"core", "store", "judge", "report"}
 
 
 def imported(file: Path) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.conftest import ready_rule
+from tests.conftest import ArrayFeed, ready_rule
 from walkback.core.quantities import QUANTITIES
 from walkback.core.spec import Call
 from walkback.data import load_dataset
@@ -117,7 +117,7 @@ def trained(data, rule, *, lr, epochs, batch, items=None):
     net = Adapter(ResMLP(x.shape[1], 10, depth=4, width=64, expansion=2))
     rule = ready_rule(rule, net, x[:4], y[:4])
     recipe = Recipe(epochs=epochs, batch=batch, lr=lr, weight_decay=0.01, schedule="constant", seed=0)
-    assert train(TrainState(net, rule), x, y, recipe, on_epoch=lambda state: None) is None
+    assert train(TrainState(net, rule), ArrayFeed(x, y), recipe, on_epoch=lambda state: None) is None
     return net
 
 

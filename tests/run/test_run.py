@@ -173,6 +173,7 @@ def test_schedules_go_from_full_rate_to_none():
 
 def test_the_loop_is_plain_adamw(digits):
     """Two epochs of the loop against torch's own optimizer, written out."""
+    from tests.conftest import ArrayFeed
     from walkback.core.streams import stream_seed
     from walkback.nets import Adapter
     from walkback.nets.resmlp import ResMLP
@@ -183,7 +184,9 @@ def test_the_loop_is_plain_adamw(digits):
     model, twin = ResMLP(64, 10, 2, 16), ResMLP(64, 10, 2, 16)
     twin.load_state_dict(model.state_dict())
     recipe = loop.Recipe(epochs=2, batch=64, lr=1e-3, weight_decay=0.01, schedule="cosine", seed=3)
-    loop.train(loop.TrainState(Adapter(model), make_rule("bp")), x, y, recipe, on_epoch=lambda s: None)
+    loop.train(
+        loop.TrainState(Adapter(model), make_rule("bp")), ArrayFeed(x, y), recipe, on_epoch=lambda s: None
+    )
     optimizer = torch.optim.AdamW(twin.parameters(), lr=1e-3, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
     for epoch in range(2):

@@ -10,8 +10,10 @@ from walkback.data.dataset import DatasetMaker
 datasets: Registry[DatasetMaker] = Registry(
     "data set",
     {
+        "cifar10": "walkback.data.cifar10:CIFAR10",
         "digits": "walkback.data.digits:DIGITS",
         "digit-sums": "walkback.data.digits:DIGIT_SUMS",
+        "idx": "walkback.data.idx:IDX",
         "npz": "walkback.data.npz:NPZ",
     },
 )

@@ -29,7 +29,11 @@ class DatasetMaker(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """`x` float32 [items, …], `y` int64 [items]. `test_sources[i]` names what test item i is made of."""
+    """`x` float32 [items, …] or bytes [items, channels, height, width]; `y` int64 [items].
+
+    Bytes are normalised by `mean` and `sd` (per channel, in 0…1) when a batch is made, and augmented in
+    training as `augment` says. `test_sources[i]` names what test item i is made of, where items share it.
+    """
 
     name: str
     x_train: Array
@@ -38,6 +42,9 @@ class Dataset:
     y_test: Array
     classes: int
     test_sources: Array | None = None
+    mean: tuple[float, ...] | None = None
+    sd: tuple[float, ...] | None = None
+    augment: str = "none"
 
     def __post_init__(self) -> None:
         for split in ("train", "test"):

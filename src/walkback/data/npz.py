@@ -15,10 +15,10 @@ KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 def npz(location: str | None = None) -> Dataset:
     arrays = read_npz(location, KEYS)
-    labels = {key: as_labels(arrays[key], f"{location}: {key}") for key in ("y_train", "y_test")}
-    inputs = {key: arrays[key].astype(np.float32) for key in ("x_train", "x_test")}
-    classes = int(max(labels["y_train"].max(initial=0), labels["y_test"].max(initial=0))) + 1
-    return Dataset("npz", **inputs, **labels, classes=max(classes, 2))
+    y_train, y_test = (as_labels(arrays[key], f"{location}: {key}") for key in ("y_train", "y_test"))
+    x_train, x_test = (arrays[key].astype(np.float32) for key in ("x_train", "x_test"))
+    classes = max(int(y_train.max(initial=1)), int(y_test.max(initial=1))) + 1
+    return Dataset("npz", x_train, y_train, x_test, y_test, classes)
 
 
 def read_npz(location: str | None, keys: tuple[str, ...]) -> dict[str, Array]:

@@ -21,6 +21,7 @@ from walkback.core.quantities import Measurements
 from walkback.core.spec import RunSpec
 from walkback.core.streams import stream_seed
 from walkback.data import Dataset
+from walkback.data.feed import Feed
 from walkback.measure import measure_light
 from walkback.nets import Adapter, build_net
 from walkback.nets.trace import Trace
@@ -52,9 +53,7 @@ def run_one(
             if bundle
             else _Run.start(spec, dataset, store, device)
         )
-        divergence = train(
-            run.state, run.x_train, run.y_train, run.recipe, on_epoch=run.end_epoch, on_progress=on_progress
-        )
+        divergence = train(run.state, run.feed, run.recipe, on_epoch=run.end_epoch, on_progress=on_progress)
         status: dict[str, Any] = {"state": "finished", "epoch": run.state.epoch, "reason": ""}
         if divergence is not None:
             status = {"state": "diverged", "epoch": divergence.epoch, "reason": divergence.reason}
@@ -75,9 +74,7 @@ class _Run:
     correct: dict[int, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.x_train, self.y_train = self._tensors(self.dataset.x_train, self.dataset.y_train)
-        self.x_test, self.y_test = self._tensors(self.dataset.x_test, self.dataset.y_test)
-        self.x_eval, self.y_eval = self._tensors(*self.dataset.eval_batch)
+        self.feed = Feed(self.dataset, self.device)
         self.recipe = Recipe(
             self.spec.epochs,
             self.spec.batch,
@@ -156,33 +153,31 @@ class _Run:
     def _measure(self, state: TrainState) -> None:
         net, rule, epoch = state.net, state.rule, state.epoch
         with net.evaluating():
-            trace = net.probe(self.x_eval, self.y_eval)
+            trace = net.probe(*self.feed.eval_batch())
             self.table.readings += measure_light(trace, credits_for(rule, trace), epoch).readings
-            correct, loss = test_items(net, self.x_test, self.y_test)
+            correct, loss = test_items(net, self.feed)
         self.table.add(epoch, "accuracy.test@1", float(correct.mean()))
         self.table.add(epoch, "loss.test@1", loss)
         unmeasured = "not_applicable" if epoch == 0 else ""
         self.table.add(epoch, "loss.train@1", state.train_loss, status=unmeasured)
         self.correct[epoch] = correct
 
-    def _tensors(self, *arrays: Any) -> list[Tensor]:
-        return [torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in arrays]
-
 
 def credits_for(rule: Rule, trace: Trace) -> list[Tensor] | None:
     return rule.credits(trace) if rule.ready else None
 
 
-def test_items(net: Adapter, x: Tensor, y: Tensor) -> tuple[np.ndarray, float]:
+def test_items(net: Adapter, feed: Feed) -> tuple[np.ndarray, float]:
     """Which items are classified correctly, and the mean loss. Logits that are NaN are never correct."""
     correct, losses = [], []
     with torch.no_grad():
-        for rows in torch.arange(len(y), device=y.device).split(TEST_BATCH):
-            logits = net.model(x[rows])
-            right = (logits.argmax(-1) == y[rows]) & torch.isfinite(logits).all(-1)
+        for start in range(0, len(feed.y_test), TEST_BATCH):
+            x, y = feed.test_batch(slice(start, start + TEST_BATCH))
+            logits = net.model(x)
+            right = (logits.argmax(-1) == y) & torch.isfinite(logits).all(-1)
             correct.append(right.cpu().numpy())
-            losses.append(torch.nn.functional.cross_entropy(logits, y[rows], reduction="sum").item())
-    return np.concatenate(correct), math.fsum(losses) / len(y)
+            losses.append(torch.nn.functional.cross_entropy(logits, y, reduction="sum").item())
+    return np.concatenate(correct), math.fsum(losses) / len(feed.y_test)
 
 
 def card_of(spec: RunSpec, dataset: Dataset, net: Adapter) -> dict[str, Any]:
@@ -203,10 +198,20 @@ def card_of(spec: RunSpec, dataset: Dataset, net: Adapter) -> dict[str, Any]:
             "fingerprint": fingerprint(net),
             "layer_index": "0 = stem output, L = deepest",
         },
-        "data": {"label": str(spec.data), "classes": dataset.classes, **dataset.identities()},
+        "data": {
+            "label": str(spec.data),
+            "classes": dataset.classes,
+            **dataset.identities(),
+            **_scaling(dataset),
+        },
         "measured": {"mode": "eval", "batch": len(dataset.eval_rows), "reduction": "sum, per sample"},
-        "recipe": {"optimizer": "AdamW", "augmentation": "none", "checkpoint_rule": "last epoch"},
+        "recipe": {"optimizer": "AdamW", "augmentation": dataset.augment, "checkpoint_rule": "last epoch"},
     }
+
+
+def _scaling(dataset: Dataset) -> dict[str, Any]:
+    """How stored bytes become inputs: (x/255 − mean)/sd per channel; nothing where inputs were numbers."""
+    return {} if dataset.mean is None else {"mean": list(dataset.mean), "sd": list(dataset.sd or ())}
 
 
 def fingerprint(net: Adapter) -> str:
@@ -227,7 +232,8 @@ def _fresh_state(spec: RunSpec, dataset: Dataset, device: str) -> TrainState:
         torch.manual_seed(stream_seed(spec.seed, "init"))
         model = build_net(spec.net, features, dataset.classes)
     net, rule = Adapter(model.to(device)), make_rule(spec.rule)
-    x, y = (torch.from_numpy(array[:2]) for array in dataset.eval_batch)
+    y = torch.zeros(2, dtype=torch.long)
+    x = torch.zeros(2, *dataset.x_train.shape[1:])
     with net.evaluating():
         rule.setup(net.probe(x, y), torch.Generator().manual_seed(stream_seed(spec.seed, "feedback")))
     return TrainState(net, rule.to(device))

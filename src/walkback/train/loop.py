@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,6 +14,16 @@ from walkback.core.streams import stream_seed
 from walkback.nets.adapter import Adapter
 from walkback.rules.base import Rule
 from walkback.train.schedule import schedules
+
+
+@runtime_checkable
+class Feed(Protocol):
+    """Where training batches come from."""
+
+    @property
+    def items(self) -> int: ...
+
+    def train_batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,7 @@ class Progress:
 
 def train(
     state: TrainState,
-    x: Tensor,
-    y: Tensor,
+    feed: Feed,
     recipe: Recipe,
     *,
     on_epoch: Callable[[TrainState], None],
@@ -74,12 +84,12 @@ def train(
     )
     restore_moments(optimizer, parameters, state.moments)
     schedule = schedules[recipe.schedule]
-    per_epoch = math.ceil(len(y) / recipe.batch)
+    per_epoch = math.ceil(feed.items / recipe.batch)
     steps = per_epoch * recipe.epochs
 
     while not (reason := left_the_numbers(state)) and state.epoch < recipe.epochs:
-        order = torch.randperm(len(y), generator=_generator(recipe.seed, "batches", state.epoch))
-        order = order.to(y.device)
+        order = torch.randperm(feed.items, generator=_generator(recipe.seed, "batches", state.epoch))
+        augment = _generator(recipe.seed, "augment", state.epoch)
         torch.manual_seed(stream_seed(recipe.seed, "dropout", state.epoch))
         net.model.train()
         total = torch.zeros((), dtype=torch.float64)
@@ -88,12 +98,12 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * schedule(step, steps)
             optimizer.zero_grad(set_to_none=True)
-            trace = rule.deposit_gradients(net, x[rows], y[rows])
+            trace = rule.deposit_gradients(net, *feed.train_batch(rows.to(net.device), augment))
             optimizer.step()
             total += trace.losses.sum().double().cpu()
             on_progress(Progress(state.epoch, recipe.epochs, step + 1, steps))
         state.epoch += 1
-        state.train_loss = float(total) / len(y)
+        state.train_loss = float(total) / feed.items
         state.moments = save_moments(optimizer, parameters)
         on_epoch(state)
     return Divergence(state.epoch, reason) if reason else None
