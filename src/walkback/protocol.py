@@ -60,8 +60,11 @@ class FAProtocol:
     ) -> None:
         if rule is not None and credits is not None:
             raise BadInput("Give a rule or credits, not both.")
+        if thresholds is not None and not isinstance(thresholds, Thresholds):
+            raise BadInput(f"thresholds must be walkback.Thresholds, not {type(thresholds).__name__}.")
         self.net = Adapter(model, blocks, out_ln, head)
         self.x, self.y = self.net.prepare(x, y)
+        self.split = _batch_hash(x, y)
         self.rule = make_rule(rule) if isinstance(rule, str) else rule
         self.credits = credits
         self.baseline = _baseline_evidence(baseline)
@@ -87,10 +90,19 @@ class FAProtocol:
             accuracy=accuracy,
             correct=correct if self.accuracy is None else None,
             classes=trace.logits.shape[-1],
-            split=_batch_hash(self.x, self.y) if self.accuracy is None else "",
+            split=self.split if self.accuracy is None else "",
             net=type(self.net.model).__name__,
             fingerprint=fingerprint(self.net),
             label="the model" if self.rule is None else self.rule.name,
+            notes=self._notes(),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        if self.rule is None or self.rule.ready:
+            return ()
+        return (
+            f"The rule {self.rule.name} was given without the feedback it was trained with, so its "
+            "alignment is not applicable.",
         )
 
     def _credits(self, trace: Trace) -> Sequence[Tensor] | None:
@@ -114,6 +126,7 @@ class Audit:
     net: str
     fingerprint: str
     label: str
+    notes: tuple[str, ...]
 
     def evidence(self, seed: int | None) -> Evidence:
         return Evidence(
@@ -128,6 +141,7 @@ class Audit:
             net=self.net,
             fingerprint=self.fingerprint,
             status={"state": "captured"},
+            notes=self.notes,
         )
 
 
@@ -145,19 +159,27 @@ class Bundle(store.Bundle):
         label: str | None = None,
         role: str = "rule",
         seed: int = 0,
-        **options: Any,
+        rule: Rule | str | None = None,
+        credits: Credits | None = None,
+        accuracy: float | None = None,
+        blocks: Blocks | None = None,
+        out_ln: str | nn.Module | None = None,
+        head: str | nn.Module | None = None,
     ) -> Bundle:
         """Measure a model of one's own and keep weights, batch and numbers as a bundle.
 
-        `options` are those of FAProtocol (`rule`, `credits`, `accuracy`, `blocks`, `out_ln`, `head`).
-        The frozen twin is kept with `role="baseline"` and serves as another bundle's baseline.
+        The other arguments are those of FAProtocol. The frozen twin is kept with `role="baseline"` and
+        serves as another bundle's baseline.
         """
         if role not in ("rule", "baseline"):
             raise BadInput(f"role is 'rule' or 'baseline', not {role!r}.")
         path = Path(path)
         if path.exists():
             raise BadInput(f"{path} exists already.", "Choose another path, or remove it first.")
-        protocol = FAProtocol(model, x, y, seed=seed, **options)
+        parts: dict[str, Any] = {"blocks": blocks, "out_ln": out_ln, "head": head}
+        protocol = FAProtocol(
+            model, x, y, seed=seed, rule=rule, credits=credits, accuracy=accuracy, **parts
+        )
         audit = protocol.measure()
         weights = pack_arrays(_state_arrays(protocol))
         batch = pack_arrays(_batch_arrays(protocol.x, protocol.y))
@@ -194,8 +216,13 @@ def _baseline_evidence(baseline: Baseline | None) -> Evidence | None:
     if baseline is None:
         return None
     if isinstance(baseline, store.Bundle):
+        if baseline.card["rule"]["role"] != "baseline":
+            raise BadInput(
+                f"The bundle {baseline.path.name} is not a baseline.",
+                'Make one with Bundle.from_model(…, role="baseline"), or train the rule frozen.',
+            )
         return evidence_of(baseline)
-    values = baseline if isinstance(baseline, Sequence) else [baseline]
+    values: Sequence[Any] = baseline if isinstance(baseline, (list, tuple, np.ndarray)) else [baseline]
     if not len(values):
         raise BadInput("The list of baseline accuracies is empty.")
     accuracies = [_as_accuracy(value, "baseline") for value in values]
@@ -203,6 +230,8 @@ def _baseline_evidence(baseline: Baseline | None) -> Evidence | None:
 
 
 def _as_accuracy(value: float, name: str) -> float:
+    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
+        raise BadInput(f"{name} must be a number between 0 and 1, not {value!r}.")
     if not 0 <= float(value) <= 1:
         raise BadInput(f"{name} must be a share between 0 and 1, not {value}.", "Write 0.35 for 35 %.")
     return float(value)
@@ -231,7 +260,7 @@ def _check_credits(credits: list[Tensor], trace: Trace) -> list[Tensor]:
 
 def _batch_arrays(x: Batch, y: Tensor) -> dict[str, np.ndarray]:
     parts = {f"x/{name}": part for name, part in x.items()} if isinstance(x, Mapping) else {"x": x}
-    return {name: part.detach().cpu().numpy() for name, part in {**parts, "y": y}.items()}
+    return {name: _numpy(torch.as_tensor(part)) for name, part in {**parts, "y": y}.items()}
 
 
 def _batch_hash(x: Batch, y: Tensor) -> str:
@@ -242,4 +271,10 @@ def _state_arrays(protocol: FAProtocol) -> dict[str, np.ndarray]:
     state = {f"net/{name}": value for name, value in protocol.net.model.state_dict().items()}
     if protocol.rule is not None:
         state |= {f"rule/{name}": value for name, value in protocol.rule.state_dict().items()}
-    return {name: value.detach().cpu().numpy() for name, value in state.items()}
+    return {name: _numpy(value) for name, value in state.items()}
+
+
+def _numpy(tensor: Tensor) -> np.ndarray:
+    """As an array; bfloat16, which numpy lacks, as the float32 that holds the same values."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()

@@ -140,6 +140,9 @@ def test_an_unknown_rule_gets_a_suggestion(rule, capsys, tmp_path):
         (["--schedule", "cosin"], "Did you mean 'cosine'?"),
         (["--seeds", "a,b"], "whole numbers"),
         (["--lr", "-1"], "lr must be positive"),
+        (["--lr", "inf"], "lr must be positive"),
+        (["--weight-decay", "inf"], "weight_decay must be zero or more"),
+        (["--device", "meta"], "cannot be used"),
         (["--epochs", "0"], "--epochs"),
         (["--device", "cuda:99"], "cannot be used"),
         (["--rules", "dfa(form"], "parentheses"),
@@ -159,6 +162,14 @@ def test_a_spec_file_gives_options_and_the_command_line_overrides_it(tmp_path, c
     assert code == 0 and [(run["rule"], run["seed"]) for run in found["runs"]] == [("bp", 7)]
     spec.write_text("rulez = 1\n")
     refused(capsys, "train", "--spec", spec, "--store", tmp_path / "s", words="unknown keys: rulez")
+    for line, words in (
+        ("epochs = 1.5", "epochs must be a whole number"),
+        ('lr = "fast"', "lr must be a number"),
+        ("store = 5", "store must be text"),
+        ("workers = 0", "workers must be a whole number of at least 1"),
+    ):
+        spec.write_text(line + "\n")
+        refused(capsys, "train", "--spec", spec, words=words)
     spec.write_text("rules = [\n")
     refused(capsys, "train", "--spec", spec, "--store", tmp_path / "s", words="not valid TOML")
 
@@ -214,6 +225,54 @@ def test_things_that_are_not_there_are_named(tmp_path, capsys):
     refused(capsys, "report", tmp_path / "empty", words="holds no measured runs")
 
 
+def test_a_file_where_a_folder_must_be_is_one_sentence(trained, tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    refused(capsys, *TRAIN, "--store", tmp_path / "file", words="is a file, not a folder")
+    refused(capsys, "demo", "--out", tmp_path / "file", words="is a file, not a folder")
+    refused(capsys, "report", trained, "--out", tmp_path / "file", words="file")
+    bundle = bundle_of(trained, "bp")
+    refused(capsys, "bundle", "export", bundle, "--out", tmp_path / "no" / "x.zip", words="No such file")
+
+
+def test_options_that_would_be_ignored_are_refused(trained, capsys):
+    bundle = bundle_of(trained, "bp")
+    refused(capsys, "diagnose", bundle, "--accuracy", "0.9", words="--accuracy goes with --model")
+    refused(capsys, "diagnose", bundle, bundle, words="more than once")
+
+
+def test_a_baseline_must_be_one_and_share_the_recipe(trained, tmp_path, capsys):
+    bundle = bundle_of(trained, "bp")
+    refused(capsys, "diagnose", bundle, "--baseline", bundle_of(trained, "dfa"), words="holds no baseline")
+    other = [*TRAIN, "--rules", "frozen", "--seeds", "1", "--lr", "0.5", "--store", tmp_path / "s"]
+    assert run([*map(str, other)]) == 0
+    baseline = bundle_of(tmp_path / "s", "frozen")
+    refused(capsys, "diagnose", bundle, "--baseline", baseline, words="differs from")
+
+
+def test_a_store_where_all_rules_pass_exits_0_although_it_holds_a_baseline(trained, capsys, monkeypatch):
+    from walkback.judge import protocol
+
+    monkeypatch.setattr(protocol, "decide", lambda reasons, logic: (protocol.Outcome.PASS, "PASS"))
+    assert answer(capsys, "diagnose", *trained.glob("resmlp-*"))[0] == 0
+    assert answer(capsys, "diagnose", *trained.glob("resmlp-frozen-*"))[0] == 3
+
+
+def test_two_recipes_of_one_rule_are_told_apart_in_the_report(trained, tmp_path, capsys):
+    for lr in ("1e-3", "1e-2"):
+        assert run([*TRAIN, "--rules", "bp", "--lr", lr, "--store", str(tmp_path / "s")]) == 0
+    _, found = answer(capsys, "report", tmp_path / "s", "--out", tmp_path / "r")
+    assert set(found["verdicts"]) == {"bp (lr=0.001)", "bp (lr=0.01)"}
+
+
+def test_output_survives_a_console_that_is_not_utf8(trained):
+    command = [sys.executable, "-c", "from walkback.cli.main import main; main()"]
+    env = {**os.environ, "PYTHONIOENCODING": "cp1252"}
+    for words in (["ls", "quantities"], ["diagnose", str(bundle_of(trained, "bp"))]):
+        done = subprocess.run([*command, *words], capture_output=True, env=env)
+        assert done.returncode in (0, 1) and b"Traceback" not in done.stderr
+        done.stdout.decode("utf-8")
+
+
 def test_usage_errors_are_json_too(capsys):
     for arguments in (["train", "--rulez", "x"], ["nonsense"], ["diagnose", "--nonsense"]):
         code, found = answer(capsys, *arguments)
@@ -226,6 +285,8 @@ import torch
 def build(): return ResMLP(6, 3, depth=2, width=8)
 def plain(): return torch.nn.Linear(6, 3)
 def number(): return 3
+def broken(): raise RuntimeError("no weights here")
+def needy(size): return None
 """
 
 
@@ -261,6 +322,9 @@ def test_a_model_of_ones_own_is_audited_from_the_command_line(own_model, capsys)
         (["my_nets:plain", "--eval", "batch.npz"], "blocks='encoder.layer'"),
         (["my_nets:number", "--eval", "batch.npz"], "not a torch module"),
         (["my_nets:none", "--eval", "batch.npz"], "cannot be imported"),
+        (["my_nets:broken", "--eval", "batch.npz"], "no weights here"),
+        (["my_nets:needy", "--eval", "batch.npz"], "missing 1 required positional argument"),
+        ([":build", "--eval", "batch.npz"], "pkg:factory"),
         (["my_nets", "--eval", "batch.npz"], "pkg:factory"),
         (["my_nets:build"], "needs --eval"),
         (["my_nets:build", "--eval", "none.npz"], "There is no file"),
@@ -281,6 +345,9 @@ def test_a_wrong_model_is_one_sentence(own_model, capsys, arguments, words):
         (np.zeros((0, 6), np.float32), np.zeros(0, int), "The batch is empty"),
         (np.full((4, 6), np.nan, np.float32), np.zeros(4, int), "NaN or infinite"),
         (np.zeros((4, 6), np.float32), np.zeros(4), "whole-number labels"),
+        (np.zeros((4, 9), np.float32), np.zeros(4, int), "cannot process these inputs"),
+        (np.array([["a"] * 6] * 4), np.zeros(4, int), "must hold numbers"),
+        (np.float32(3), np.zeros(4, int), "must hold numbers"),
     ],
 )
 def test_a_wrong_batch_is_one_sentence(own_model, capsys, x, y, words):

@@ -24,7 +24,9 @@ def test_item_variance_with_two_sources_equals_the_sum_over_sharing_pairs(seed, 
     values = rng.normal(size=25) + rng.normal(size=images)[sources].sum(axis=1)
     iid = values.var(ddof=1) / len(values)
     expected = max(slow_dyadic_variance(values, sources), iid)
-    assert _item_variance(values, sources)[0] == pytest.approx(expected, rel=1e-9)
+    variance, df = _item_variance(values, sources)
+    assert variance == pytest.approx(expected, rel=1e-9)
+    assert df == len(np.unique(sources)) - 1, "sources are what there is a sample of"
 
 
 def test_one_seed_without_sources_is_the_ordinary_t_interval():

@@ -73,7 +73,7 @@ def reason(check, fires, status="ok"):
 
 
 @pytest.mark.parametrize("d1, d2, d3", TRIPLES)
-def test_artifact_logic_is_kleenes_over_d1_and_d2_or_d3(d1, d2, d3):
+def test_artifact_logic_fails_on_d1_and_d2_or_d3_and_passes_only_if_all_is_known(d1, d2, d3):
     outcome, words = decide(
         [reason("D1", d1, "missing"), reason("D2", d2, "missing"), reason("D3", d3, "missing")], "artifact"
     )
@@ -83,10 +83,13 @@ def test_artifact_logic_is_kleenes_over_d1_and_d2_or_d3(d1, d2, d3):
         assert outcome is Outcome.FAIL
         named = (["D1", "D2"] if d1 and d2 else []) + (["D3"] if d3 else [])
         assert words == f"FAIL({'+'.join(named)})"
-    elif fails == {False}:
+    elif None not in (d1, d2, d3):
         assert (outcome, words) == (Outcome.PASS, "PASS")
     else:
-        assert outcome is Outcome.INCOMPLETE and words.startswith("INCOMPLETE(")
+        unknown = [
+            name for name, fires in zip(("D1", "D2", "D3"), (d1, d2, d3), strict=True) if fires is None
+        ]
+        assert (outcome, words) == (Outcome.INCOMPLETE, f"INCOMPLETE({'+'.join(unknown)})")
 
 
 @pytest.mark.parametrize("d1, d2, d3", TRIPLES)
@@ -134,15 +137,18 @@ def test_paper_logic_uses_the_papers_own_number():
 
 
 def test_an_unmeasured_detector_is_never_a_pass():
-    for hole in ({"growth": math.nan, "validity": 1e-9}, {"growth": 900.0, "validity": math.nan}):
-        verdict = judge([evidence(**hole)], [frozen()])
-        assert verdict.outcome is Outcome.INCOMPLETE, hole
-    assert judge([evidence(growth=math.nan, validity=1e-3)], [frozen()]).outcome is Outcome.PASS
+    for growth in (2.0, 900.0, math.nan):
+        assert judge([evidence(growth=growth, validity=math.nan)], [frozen()]).outcome is Outcome.INCOMPLETE
+    for validity in (1e-3, 1e-9):
+        assert (
+            judge([evidence(growth=math.nan, validity=validity)], [frozen()]).outcome is Outcome.INCOMPLETE
+        )
 
 
-def test_infinite_growth_fires():
+def test_infinite_growth_fires_and_is_not_taken_for_missing():
     verdict = judge([evidence(growth=math.inf, validity=0.0)])
     assert verdict.verdict == "FAIL(D1+D2)"
+    assert verdict["diagnostics"]["D1_scale_growth"]["status"] == "inf"
 
 
 @pytest.mark.parametrize("exploded, expected", [(3, True), (2, True), (1, False), (0, False)])
@@ -210,6 +216,76 @@ def test_an_unmatched_baseline_is_refused_not_compared(change, words):
     assert words in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
 
 
+def test_a_rule_a_diverged_run_or_another_epoch_is_no_baseline():
+    trained = {"status": {"state": "finished"}}
+    for baseline, words in (
+        (evidence(label="fa"), "fa is not a frozen baseline"),
+        (frozen(accuracy=0.0, status={"state": "diverged"}), "the baseline diverged"),
+        (frozen(epoch=1, **trained), "the baseline was measured at epoch 1, the run at epoch 5"),
+    ):
+        verdict = judge([evidence(**trained)], [baseline])
+        assert verdict.verdict == "INCOMPLETE(D3)"
+        assert words in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+
+
+def test_a_gain_that_is_surely_positive_but_not_surely_two_points_is_inconclusive():
+    """The whole interval above zero is not enough: the margin is what decides."""
+    verdict = depth(0.025, 3, items=6000)
+    low, high = verdict["diagnostics"]["D3_depth_utility"]["interval"]
+    assert 0 < low < 0.02 < high
+    assert verdict.verdict == "INCONCLUSIVE(D3)"
+
+
+def test_items_that_share_sources_widen_the_interval():
+    shared = np.repeat(np.arange(10), 40)[:, None]
+    rng = np.random.default_rng(0)
+    right = np.repeat(rng.random(10) < 0.9, 40)
+    runs = [evidence(correct=right, accuracy=float(right.mean()), sources=s) for s in (None, shared)]
+    wrong = [frozen(correct=np.zeros(400, bool), accuracy=0.0, items=400)]
+    narrow, wide = (judge([run], wrong)["diagnostics"]["D3_depth_utility"]["interval"] for run in runs)
+    assert wide[1] - wide[0] > 3 * (narrow[1] - narrow[0])
+
+
+def test_two_seeds_give_the_interval_of_items_alone():
+    runs = [evidence(accuracy=a, seed=i, items=4000) for i, a in enumerate((0.85, 0.75))]
+    baselines = [frozen(seed=9, items=4000) for _ in range(2)]
+    low, high = judge(runs, baselines)["diagnostics"]["D3_depth_utility"]["interval"]
+    assert high - low < 0.1
+
+
+def test_one_item_or_one_source_gives_a_point_not_a_crash():
+    one = judge([evidence(items=1, accuracy=1.0)], [frozen(items=1, accuracy=0.0)])
+    assert one["diagnostics"]["D3_depth_utility"]["interval"] is None
+    source = np.zeros((400, 1), dtype=int)
+    assert (
+        judge([evidence(sources=source)], [frozen()])["diagnostics"]["D3_depth_utility"]["interval"] is None
+    )
+
+
+def test_companions_say_what_they_should():
+    run = evidence(growth=900.0, validity=1e-9, compat=1e-9)
+    run.measurements.add(0, "scale.state_norm@1", 2.0, 0)
+    found = judge([run])["diagnostics"]
+    assert found["D1_scale_growth"]["detail"]["stem_norm_against_init"] == 5.0
+    detail = found["D2_ref_validity"]["detail"]
+    assert (detail["cause"], detail["recoverable"], detail["unit_probe"]) == ("scale", True, 0.1)
+    lost = [r._replace(value=0.5) if "float64" in r.quantity else r for r in run.measurements]
+    run.measurements.readings = lost
+    assert judge([run])["diagnostics"]["D2_ref_validity"]["detail"]["recoverable"] is False
+
+
+def test_layers_are_medians_over_seeds_and_the_least_number_of_valid_rows():
+    runs = [evidence(seed=i) for i in range(4)]
+    for i, run in enumerate(runs):
+        swap = {"scale.state_norm@1": 10.0**i, "alignment.n_valid@1": 512 - i}
+        run.measurements.readings = [
+            r._replace(value=swap[r.quantity]) if r.layer == 2 and r.quantity in swap else r
+            for r in run.measurements
+        ]
+    row = judge(runs)["layers"][2]
+    assert (row["state_norm"], row["n_valid"]) == (55.0, 509)
+
+
 def test_a_missing_sibling_of_one_seed_leaves_d3_open():
     verdict = judge([evidence(seed=0), evidence(seed=1)], [frozen(), None])
     assert verdict.verdict == "INCOMPLETE(D3)"
@@ -249,6 +325,28 @@ def test_the_chain_says_which_sentence_survives_each_step():
     assert [step["survives"] for step in unknown.chain] == [True, True, None, None]
     direction = judge([evidence(accuracy=0.5)], [frozen()])
     assert "Mode 2" in direction.chain[3]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("readings", "logic", "words"),
+    [
+        ({"growth": 900.0}, "paper", "The stream explodes (D1), though the reference is still measurable"),
+        ({"compat": 1e-9}, "paper", "too small to be measured (D2), though no block explodes"),
+        ({"growth": 900.0, "accuracy": 0.5}, "artifact", "The stream explodes (D1)"),
+        ({"growth": 900.0}, "artifact", "None that decides (D1 alone fires)"),
+    ],
+)
+def test_the_kind_of_failure_follows_the_detectors_that_fired(readings, logic, words):
+    sentence = judge([evidence(**readings)], [frozen()], logic=logic).chain[3]["sentence"]
+    assert words in sentence and "scale is sane" not in sentence
+
+
+def test_a_negative_gamma_does_not_support_the_status_quo_claim():
+    run = evidence()
+    run.measurements.readings = [
+        r._replace(value=-0.1) if r.quantity == "alignment.gamma_mean@1" else r for r in run.measurements
+    ]
+    assert judge([run], [frozen()]).chain[0]["survives"] is False
 
 
 def test_at_chance_even_the_status_quo_claim_falls():

@@ -151,6 +151,54 @@ def test_d2_flags_an_exploded_dfa_net_at_every_batch_size():
     assert ours[0] == pytest.approx(ours[1], rel=0.5)
 
 
+def test_rows_fitted_beyond_float32_are_left_out_of_d2_and_counted():
+    torch.manual_seed(0)
+    model = ResMLP(12, 5, depth=2, width=16)
+    with torch.no_grad():
+        model.out_head.weight.mul_(300)
+    net, x, y = Adapter(model), torch.randn(200, 12), torch.randint(5, (200,))
+    trace, table = measured(net, make_rule("bp"), x, y)
+    silent = int((trace.error.abs().sum(1) == 0).sum())
+    assert silent > 5
+    assert table.number("reference.n_valid@1", 0) == 200 - silent
+    assert table.number("reference.validity@1", 0) is not None
+
+
+def test_growth_is_rms_so_that_a_narrower_state_is_not_growth():
+    class Narrowing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = torch.nn.ModuleList([torch.nn.AvgPool1d(4), torch.nn.Identity()])
+            self.out_head = torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = block(x)
+            return self.out_head(x)
+
+    x = torch.ones(8, 16, dtype=torch.float64)
+    net = Adapter(Narrowing().double())
+    _, table = measured(net, make_rule("bp"), x, torch.zeros(8, dtype=torch.long))
+    assert table.number("scale.growth@1", 0, 1) == pytest.approx(1.0)
+    assert table.number("scale.state_norm@1", 0, 1) == pytest.approx(2.0)
+
+
+def test_the_mean_part_is_taken_per_token_as_a_layer_norm_does():
+    from tests.nets.test_trace import TokenNet
+
+    class Once(TokenNet):
+        def forward(self, ids):
+            h = torch.ones(len(ids), 2, 8, dtype=torch.float64)
+            h[:, 1] = -1
+            for layer in self.layers:
+                h, _ = layer(hidden=h, scale=0.0)
+            return self.classifier(h.mean(1))
+
+    net = Adapter(Once().double(), blocks="layers", head="classifier")
+    trace = net.probe(torch.zeros(4, 2, dtype=torch.long), torch.zeros(4, dtype=torch.long))
+    assert measure_light(trace, None, 0).number("scale.mean_part@1", 0) == pytest.approx(1.0)
+
+
 def test_without_credits_alignment_is_not_applicable_never_a_number(net, batch):
     trace = net.probe(*batch)
     table = measure_light(trace, None, 0)

@@ -205,6 +205,132 @@ def test_blocks_that_do_not_run_once_each_in_order_are_refused():
             Adapter(Odd(order)).probe(torch.randn(2, 4), torch.tensor([0, 1]))
 
 
+def test_a_path_that_bypasses_the_last_block_counts_in_the_reference(batch):
+    class MultiScale(ResMLP):
+        def forward(self, x):
+            states = [self.stem(x)]
+            for block in self.blocks:
+                states.append(block(states[-1]))
+            return self.out_head(states[-1] + 2 * states[1])
+
+    x, y = batch
+    net = Adapter(MultiScale(12, 5, depth=3, width=16).double())
+    trace = net.probe(x, y)
+    for layer in range(4):
+        h = trace.states[layer].detach().requires_grad_()
+        loss = F.cross_entropy(trace.tail(layer, h), y, reduction="sum")
+        assert torch.allclose(trace.reference[layer], torch.autograd.grad(loss, h)[0], atol=1e-12)
+
+
+def test_a_block_that_works_in_place_does_not_change_what_was_noted(batch):
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, h):
+            return self.linear(F.relu(h, inplace=True))
+
+    class Net(ResMLP):
+        pass
+
+    x, y = batch
+    model = Net(12, 5, depth=3, width=16)
+    model.blocks = nn.ModuleList(InPlace() for _ in range(3))
+    net = Adapter(model.double())
+    trace = net.probe(x, y)
+    assert (trace.states[1] < 0).any(), "the state as it was before the next block rectified it"
+    assert torch.equal(trace.states[0], model.stem(x))
+    for layer in range(4):
+        h = trace.states[layer].detach().requires_grad_()
+        loss = F.cross_entropy(trace.tail(layer, h.clone()), y, reduction="sum")
+        assert torch.allclose(trace.reference[layer], torch.autograd.grad(loss, h)[0], atol=1e-12)
+
+
+def test_states_that_are_not_batch_first_are_refused():
+    class SequenceFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+            self.out_head = nn.Linear(8, 3)
+
+        def forward(self, x):
+            h = x.transpose(0, 1)
+            for block in self.blocks:
+                h = block(h)
+            return self.out_head(h.mean(0))
+
+    with pytest.raises(NotApplicable, match="batch-first"):
+        Adapter(SequenceFirst()).probe(torch.randn(6, 5, 8), torch.randint(3, (6,)))
+
+
+def test_the_state_is_what_the_block_before_returned_not_just_the_first_tensor():
+    class Conditioned(nn.Module):
+        def __init__(self, state_first):
+            super().__init__()
+            self.blocks = nn.ModuleList(Mixer() for _ in range(3))
+            self.out_head, self.state_first = nn.Linear(8, 3), state_first
+
+        def forward(self, x):
+            h, time = x, torch.ones(len(x), 8)
+            for block in self.blocks:
+                h = block(h=h, time=time) if self.state_first else block(time=time, h=h)
+            return self.out_head(h)
+
+    class Mixer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, h, time):
+            return h + self.linear(h + time)
+
+    x, y = torch.randn(6, 8), torch.randint(3, (6,))
+    assert torch.equal(Adapter(Conditioned(True)).probe(x, y).states[0], x)
+    with pytest.raises(NotApplicable, match="argument h of the second block"):
+        Adapter(Conditioned(False)).probe(x, y)
+
+
+def test_no_gradient_from_the_logits_is_refused():
+    class Blind(ResMLP):
+        def forward(self, x):
+            return super().forward(x).detach()
+
+    with pytest.raises(NotApplicable, match="No gradient comes back"):
+        Adapter(Blind(6, 3, depth=1, width=8)).probe(torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
+
+
+def test_inference_mode_and_named_tuples_are_no_obstacle():
+    from typing import NamedTuple
+
+    class Out(NamedTuple):
+        h: torch.Tensor
+        extra: int
+
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList([NamedBlock()])
+            self.out_head = nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.out_head(self.blocks[0](x).h)
+
+    class NamedBlock(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, h):
+            return Out(self.linear(h), 3)
+
+    net = Adapter(Named())
+    with torch.inference_mode():
+        x, y = torch.randn(6, 8), torch.randint(3, (6,))
+        trace = net.probe(x, y)
+    assert trace.reference[1].shape == (6, 8)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, on importing its compiler
 def test_a_compiled_wrapper_is_opened_because_its_hooks_would_never_fire(net, batch):
     wrapped = torch.compile(net.model)
@@ -222,6 +348,9 @@ def test_a_compiled_wrapper_is_opened_because_its_hooks_would_never_fire(net, ba
         (torch.full((4, 6), torch.inf), torch.zeros(4, dtype=torch.long), "NaN or infinite"),
         (torch.randn(4, 6), torch.zeros(4), "whole numbers"),
         (torch.randn(4, 6), torch.zeros(4, 2, dtype=torch.long), "labels of shape"),
+        (torch.randn(4, 7), torch.zeros(4, dtype=torch.long), "cannot process these inputs"),
+        (torch.randn(4, 6), torch.tensor(1), "must be a batch"),
+        (torch.randn(4, 6) + 0j, torch.zeros(4, dtype=torch.long), "must not be complex"),
     ],
 )
 def test_a_wrong_batch_is_refused_in_one_sentence(x, y, words):

@@ -244,6 +244,51 @@ def test_fa_refuses_a_matrix_it_could_not_replace():
         ready_rule("fa", Adapter(Attentive().train()), torch.randn(2, 4, 8), torch.tensor([0, 1]))
 
 
+def test_fa_refuses_a_weight_that_is_used_without_its_layer():
+    class Sly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, h):
+            return h + F.linear(h, self.linear.weight, self.linear.bias)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks, self.out_head = nn.ModuleList([Sly()]), nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.out_head(self.blocks[0](x))
+
+    net, x, y = Adapter(Net()), torch.randn(4, 8), torch.tensor([0, 1, 2, 0])
+    rule = ready_rule("fa", net, x, y)
+    with pytest.raises(NotApplicable, match=r"never reached 'blocks\.0\.linear'"):
+        rule.credits(net.probe(x, y))
+
+
+def test_fa_refuses_what_it_could_not_transport_through(net, batch):
+    class Scaled(ResMLP):
+        def forward(self, x):
+            h = self.stem(x)
+            for block in self.blocks:
+                h = block(h) * 0.5
+            return self.out_head(self.out_ln(h))
+
+    class Deeper(ResMLP):
+        def forward(self, x):
+            h = self.stem(x)
+            for block in self.blocks:
+                h = block(h)
+            return self.out_head(torch.tanh(self.out_ln(h)))
+
+    for model, words in ((Scaled, "something lies between the blocks"), (Deeper, "this model does more")):
+        foreign = Adapter(model(12, 5, depth=3, width=16).double())
+        rule = ready_rule("fa", foreign, *batch)
+        with pytest.raises(NotApplicable, match=words):
+            rule.credits(foreign.probe(*batch))
+
+
 def test_a_choice_that_does_not_exist_is_refused():
     with pytest.raises(BadInput, match=r"no form=blok. Choose: block"):
         resolve_rule("dfa(form=blok)")

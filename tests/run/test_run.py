@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from walkback.core.errors import StoreBusy
+from walkback.core.errors import BadInput, StoreBusy
 from walkback.core.spec import Call
 from walkback.data import load_dataset
 from walkback.judge.assemble import judge_bundles
@@ -22,7 +22,6 @@ from walkback.run.many import run_many
 from walkback.run.one import run_one
 from walkback.run.plan import plan_runs
 from walkback.store import Bundle, Store
-from walkback.train import loop
 
 COMMAND = [sys.executable, "-c", "from walkback.cli.main import main; main()"]
 TINY = "resmlp(width=16,expansion=1,depth=2)"
@@ -162,44 +161,83 @@ def test_a_diverged_run_that_was_killed_before_it_said_so_still_says_so(digits, 
     assert bundle.status["state"] == "diverged"
 
 
-def test_schedules_go_from_full_rate_to_none():
-    from walkback.train.schedule import schedules
+def test_a_kill_after_the_last_commit_leaves_nothing_behind_once_the_command_is_run_again(
+    digits, tmp_path, monkeypatch
+):
+    (spec,) = specs(digits, ["bp"], epochs=1)
+    run_one(spec, digits, Store(tmp_path / "whole"))
+    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: (_ for _ in ()).throw(Stopped))
+    for _ in range(2):  # the first stop is in the first epoch's own removal, if there is one
+        try:
+            run_one(spec, digits, Store(tmp_path / "parts"))
+        except Stopped:
+            continue
+    monkeypatch.undo()
+    assert run_many([spec], Store(tmp_path / "parts")) == []
+    assert hashes(tmp_path / "whole") == hashes(tmp_path / "parts")
 
-    cosine = [schedules["cosine"](step, 100) for step in range(101)]
-    assert cosine[0] == 1 and cosine[50] == pytest.approx(0.5) and cosine[100] == pytest.approx(0)
-    assert all(a >= b for a, b in pairwise(cosine))
-    assert schedules["constant"](77, 100) == 1
+
+def test_data_that_changed_after_planning_is_refused(digits, tmp_path):
+    (spec,) = specs(digits, ["bp"])
+    other = replace(digits, y_train=digits.y_train[::-1].copy())
+    with pytest.raises(BadInput, match="planned on other data"):
+        run_one(spec, other, Store(tmp_path))
 
 
-def test_the_loop_is_plain_adamw(digits):
-    """Two epochs of the loop against torch's own optimizer, written out."""
-    from tests.conftest import ArrayFeed
-    from walkback.core.streams import stream_seed
+def test_siblings_share_the_seed(digits, tmp_path):
+    """The frozen run of another seed is no sibling: its initial blocks are others."""
+    store = Store(tmp_path)
+    for rule, seed in (("bp", 1), ("frozen", 2)):
+        run_one(specs(digits, [rule], epochs=1, seeds=(seed,))[0], digits, store)
+    (bp, _) = judge_bundles(store.bundles())
+    assert bp.verdict.verdict == "INCOMPLETE(D3)"
+
+
+def test_a_baseline_that_stopped_early_is_compared_at_its_own_epoch_or_not_at_all(digits, tmp_path):
+    store = Store(tmp_path)
+    run_one(specs(digits, ["bp"], epochs=3)[0], digits, store)
+
+    def stop(progress):
+        if progress.epoch == 1:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run_one(specs(digits, ["frozen"], epochs=3)[0], digits, store, on_progress=stop)
+    verdict = judge_bundles(store.bundles())[0].verdict
+    assert verdict.verdict == "INCOMPLETE(D3)"
+    assert (
+        "measured at epoch 1, the run at epoch 3" in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+    )
+
+
+def test_the_same_bundle_is_not_several_seeds(digits, tmp_path):
+    bundle = run_one(specs(digits, ["bp"], epochs=1)[0], digits, Store(tmp_path))
+    with pytest.raises(BadInput, match="more than once"):
+        judge_bundles([bundle, bundle, bundle])
+
+
+def test_long_runs_keep_a_checkpoint_every_fifty_epochs(digits, tmp_path):
+    from walkback.run.one import _Run
+
+    (spec,) = specs(digits, ["bp"], epochs=260)
+    run = _Run.start(spec, digits, Store(tmp_path), "cpu")
+    assert {0, 1, 2, 5, 10, 20, 50, 100, 150, 200, 250} <= run.kept
+
+
+def test_logits_that_are_not_finite_are_never_correct(digits):
+    from walkback.data.feed import Feed
     from walkback.nets import Adapter
     from walkback.nets.resmlp import ResMLP
-    from walkback.rules import make_rule
+    from walkback.protocol import FAProtocol
+    from walkback.run.one import test_items as count_items
 
-    x, y = torch.from_numpy(digits.x_train[:200]), torch.from_numpy(digits.y_train[:200])
-    torch.manual_seed(0)
-    model, twin = ResMLP(64, 10, 2, 16), ResMLP(64, 10, 2, 16)
-    twin.load_state_dict(model.state_dict())
-    recipe = loop.Recipe(epochs=2, batch=64, lr=1e-3, weight_decay=0.01, schedule="cosine", seed=3)
-    loop.train(
-        loop.TrainState(Adapter(model), make_rule("bp")), ArrayFeed(x, y), recipe, on_epoch=lambda s: None
-    )
-    optimizer = torch.optim.AdamW(twin.parameters(), lr=1e-3, weight_decay=0.01)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
-    for epoch in range(2):
-        order = torch.randperm(
-            200, generator=torch.Generator().manual_seed(stream_seed(3, "batches", epoch))
-        )
-        for rows in order.split(64):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(twin(x[rows]), y[rows]).backward()
-            optimizer.step()
-            scheduler.step()
-    for mine, slow in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.allclose(mine, slow, rtol=1e-3, atol=2e-6)
+    model = ResMLP(64, 10, 1, 8)
+    with torch.no_grad():
+        model.out_head.bias.fill_(float("nan"))
+    correct, _ = count_items(Adapter(model), Feed(digits))
+    assert correct.sum() == 0
+    x, y = torch.from_numpy(digits.x_test), torch.from_numpy(digits.y_test)
+    assert FAProtocol(model, x, y).measure().accuracy == 0
 
 
 def test_processes_give_the_bits_of_one_thread_in_this_process(digits, tmp_path):

@@ -108,6 +108,26 @@ def test_a_commit_killed_at_any_write_leaves_a_sound_bundle(bundle, monkeypatch)
         after.verify()
 
 
+def test_sweeping_removes_scraps_and_leaves_what_is_listed_and_what_is_not_ours(bundle):
+    for name in ("working/left-over.csv", ".tmp-x", "notes.txt"):
+        (bundle.path / name).parent.mkdir(exist_ok=True)
+        (bundle.path / name).write_text("x")
+    bundle.sweep()
+    assert not (bundle.path / "working").exists() and not (bundle.path / ".tmp-x").exists()
+    assert (bundle.path / "notes.txt").exists()
+    bundle.verify()
+
+
+def test_a_reader_follows_a_run_that_moves_on_while_it_looks(tmp_path):
+    table = b"epoch,layer,quantity,value,status\n%d,,loss.test@1,1.0,ok\n"
+    writer = Bundle.create(tmp_path / "run", id="x", spec={}, card={})
+    writer.commit([Member("working/m-1.csv", "measurements", table % 1)], status={"state": "running"})
+    reader = Bundle.open(tmp_path / "run")
+    new = [Member("working/m-2.csv", "measurements", table % 2)]
+    writer.commit(new, drop=["working/m-1.csv"], status={"state": "running"})
+    assert reader.measurements().epochs == [2]
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path, monkeypatch):
     target = tmp_path / "f"
     write_atomic(target, b"old")
@@ -163,6 +183,34 @@ def test_a_damaged_or_foreign_zip_is_refused(bundle, tmp_path):
         archive.writestr("readme.txt", "hello")
     with pytest.raises(BadInput, match="not an exported bundle"):
         import_zip(tmp_path / "other.zip", tmp_path / "s")
+
+
+def test_a_flipped_bit_in_a_mailed_zip_is_an_error_never_a_traceback(bundle, tmp_path):
+    packed = bundle.export(tmp_path / "b.zip").read_bytes()
+    rng = np.random.default_rng(0)
+    for trial in range(150):
+        damaged = bytearray(packed)
+        damaged[rng.integers(len(packed))] ^= 1 << rng.integers(8)
+        (tmp_path / "d.zip").write_bytes(damaged)
+        try:
+            import_zip(tmp_path / "d.zip", tmp_path / f"s{trial}").verify()
+        except WalkbackError:
+            continue
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", '{"schema": 1, "x": NaN}', '{"schema": 1}', '{"schema": "one"}']
+)
+def test_a_manifest_that_is_not_one_is_refused(bundle, text):
+    (bundle.path / "bundle.json").write_text(text)
+    with pytest.raises(CorruptBundle):
+        Bundle.open(bundle.path)
+
+
+def test_a_sealed_manifest_without_its_parts_is_refused(bundle):
+    (bundle.path / "bundle.json").write_bytes(_write_manifest({"schema": 1}))
+    with pytest.raises(CorruptBundle):
+        Bundle.open(bundle.path)
 
 
 def test_a_run_held_by_another_is_refused_by_name(tmp_path):

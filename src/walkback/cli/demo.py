@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from walkback.cli.output import Json, emit_json, say, stdout_console
+from walkback.core.errors import BadInput
 
 EXAMPLE = "Example: walkback demo --out demo"
 
@@ -43,6 +44,8 @@ def demo(
     from walkback.run.plan import plan_runs
     from walkback.store import Store
 
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"--out {out} is a file, not a folder.")
     if not json:
         say(f"Training {', '.join(RULES)} on {DATA}, {len(SEEDS)} seeds each; about a minute on two cores.")
     dataset = load_dataset(Call(DATA))

@@ -50,11 +50,22 @@ def diagnose(
     if (model is None) == (not bundles):
         raise BadInput("Give bundles to judge, or --model with --eval.", "See walkback diagnose --help.")
     if model is None:
+        own: dict[str, Any] = {
+            "--weights": weights,
+            "--eval": eval_batch,
+            "--blocks": blocks,
+            "--head": head,
+        }
+        own |= {"--out-ln": out_ln, "--accuracy": accuracy}
+        unused = [name for name, value in own.items() if value is not None]
+        if unused:
+            raise BadInput(f"{', '.join(unused)} goes with --model, not with bundles.")
         verdicts = judge_stored(bundles or [], baseline, logic)
     else:
         parts: dict[str, Any] = {"blocks": blocks, "head": head, "out_ln": out_ln}
         verdicts = [judge_model(model, weights, eval_batch, baseline, logic, accuracy, parts)]
-    outcome = worst(verdict.outcome for verdict in verdicts)
+    rules = [verdict for verdict in verdicts if verdict.verdict != "BASELINE"]
+    outcome = worst(verdict.outcome for verdict in rules or verdicts)
     if json:
         several = {"outcome": outcome, "verdicts": verdicts}
         emit_json(verdicts[0] if len(verdicts) == 1 else several)
@@ -89,13 +100,14 @@ def judge_model(
 ) -> Verdict:
     import torch
 
-    from walkback.data.npz import as_labels, read_npz
+    from walkback.data.npz import as_labels, as_numbers, read_npz
     from walkback.protocol import FAProtocol
 
     if eval_batch is None:
         raise BadInput("--model needs --eval, an .npz file with x and y.")
     arrays = read_npz(str(eval_batch), ("x", "y"))
-    x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(as_labels(arrays["y"], f"{eval_batch}: y"))
+    x = torch.from_numpy(as_numbers(arrays["x"], f"{eval_batch}: x"))
+    y = torch.from_numpy(as_labels(arrays["y"], f"{eval_batch}: y"))
     net = load_model(model, weights)
     against: Any = baseline
     if baseline is not None:
@@ -116,16 +128,18 @@ def load_model(name: str, weights: Path | None) -> Any:
     from torch import nn
 
     module_name, _, attribute = name.partition(":")
-    if not attribute:
+    if not attribute or not module_name:
         raise BadInput(f"--model takes pkg:factory, not {name!r}.")
     sys.path.insert(0, str(Path.cwd()))
     try:
         factory = getattr(import_module(module_name), attribute)
+        model = factory if isinstance(factory, nn.Module) else factory()
     except (ImportError, AttributeError) as error:
         raise BadInput(f"The model {name!r} cannot be imported: {error}.") from None
+    except Exception as error:
+        raise BadInput(f"{name} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
-    model = factory if isinstance(factory, nn.Module) else factory()
     if not isinstance(model, nn.Module):
         raise BadInput(f"{name} returned {type(model).__name__}, not a torch module.")
     if weights is not None:
@@ -168,7 +182,7 @@ def _baseline_bundles(text: str) -> list[Bundle]:
         found = [bundle for bundle in stored if bundle.card["rule"]["role"] == "baseline"]
     for bundle in found:
         bundle.verify()
-    if not found:
+    if not found or any(bundle.card["rule"]["role"] != "baseline" for bundle in found):
         raise BadInput(f"{text} holds no baseline.", "Train one: walkback train --rules frozen.")
     return found
 

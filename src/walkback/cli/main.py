@@ -58,6 +58,10 @@ def run(arguments: list[str]) -> int:
     except WalkbackError as error:
         emit_error(error.kind, error.message, error.hint, as_json)
         return error.exit_code
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        emit_error("file", f"{error.strerror or error}{where}.", "", as_json)
+        return 2
     except (KeyboardInterrupt, typer.Abort):
         emit_error("interrupted", "Interrupted.", "Run the same command again to go on.", as_json)
         return INTERRUPTED
@@ -75,4 +79,7 @@ def run(arguments: list[str]) -> int:
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a Windows console or a pipe may not be UTF-8
+            stream.reconfigure(encoding="utf-8", errors="replace")
     sys.exit(run(sys.argv[1:]))

@@ -22,6 +22,7 @@ def report(
     from walkback.core.errors import BadInput
     from walkback.judge.assemble import judge_bundles
     from walkback.report import write_report
+    from walkback.report.tables import names_of
     from walkback.report.terminal import verdict_table
     from walkback.store import Store
 
@@ -33,7 +34,8 @@ def report(
     judged = judge_bundles(bundles, logic=logic)
     page = write_report(judged, out)
     if json:
-        verdicts = {item.label: item.verdict for item in judged if item.role != "baseline"}
+        named = zip(names_of(judged), judged, strict=True)
+        verdicts = {name: item.verdict for name, item in named if item.role != "baseline"}
         emit_json({"report": str(page), "verdicts": verdicts, "not_measured_yet": unmeasured})
         return 0
     console = stdout_console()

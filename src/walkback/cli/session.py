@@ -24,13 +24,18 @@ def train_all(
             specs, store, location=location, workers=workers, device=device, on_progress=progress
         )
     for failure in failures:
-        if failure.traceback:
-            say(f"{failure.spec.name}:\n{failure.traceback}")
+        say(f"{failure.spec.name}: {failure.error or failure.traceback}")
     if failures:
         first = failures[0]
         if first.error is None:
             raise RuntimeError(f"{len(failures)} of {len(specs)} runs failed, first {first.spec.name}")
-        raise first.error
+        if len(failures) == 1 and len(specs) == 1:
+            raise first.error
+        error = type(first.error)(
+            f"{len(failures)} of {len(specs)} runs failed, first {first.spec.name}: {first.error.message}",
+            first.error.hint,
+        )
+        raise error
     bundles = [store.find(spec.name) for spec in specs]
     missing = [spec.name for spec, bundle in zip(specs, bundles, strict=True) if bundle is None]
     if missing:

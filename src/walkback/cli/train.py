@@ -70,6 +70,8 @@ def train_from(options: dict[str, Any]) -> list[Any]:
     net_options = {key: options[key] for key in ("width", "depth") if options[key] is not None}
     recipe = {key: options[key] for key in ("epochs", "batch", "lr", "weight_decay", "schedule")}
     dataset = load_dataset(Call.parse(options["data"]), options["data_dir"])
+    if Path(options["store"]).exists() and not Path(options["store"]).is_dir():
+        raise BadInput(f"The store {options['store']} is a file, not a folder.")
     specs = plan_runs(
         net=options["net"],
         rules=split_list(options["rules"]),
@@ -113,7 +115,19 @@ def read_spec(path: Path, known: set[str]) -> dict[str, Any]:
     for key in ("rules", "seeds"):
         if isinstance(given.get(key), list):
             given[key] = ",".join(map(str, given[key]))
+    given.update({key: str(given[key]) for key in ("seeds",) if key in given})
+    for key, value in given.items():
+        _check_type(f"{path}: {key}", key, value)
     return given
+
+
+def _check_type(name: str, key: str, value: Any) -> None:
+    whole = key in ("epochs", "batch", "width", "depth", "workers")
+    number = key in ("lr", "weight_decay")
+    wanted = "a whole number of at least 1" if whole else "a number" if number else "text"
+    right = isinstance(value, int if whole else (int, float) if number else str)
+    if not right or isinstance(value, bool) or (whole and value < 1):
+        raise BadInput(f"{name} must be {wanted}, not {value!r}.")
 
 
 def _seeds(text: str) -> list[int]:
@@ -127,8 +141,8 @@ def _check_device(name: str) -> None:
     import torch
 
     try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=name).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise BadInput(f"The device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
 
 

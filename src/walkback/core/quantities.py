@@ -41,6 +41,9 @@ QUANTITIES = {
         Quantity("scale.mean_part@1", "median share of ‖h_L‖ in its feature mean, removed by LN"),
         Quantity("reference.norm@1", "median over rows of ‖g_l‖, sum-reduced loss", True),
         Quantity("reference.error_norm@1", "median over rows of ‖e‖, e = softmax − onehot"),
+        Quantity(
+            "reference.n_valid@1", "rows whose error e is not zero: those that validity is taken over"
+        ),
         Quantity("reference.validity@1", "median ‖g_L‖/‖e‖ brought to a batch of 128: what D2 judges"),
         Quantity("reference.compat@1", "median ‖g_L‖ of the mean-reduced loss: the paper's D2"),
         Quantity("reference.unit_probe@1", "factor the 1e-8 clamp puts on a conventional cosine at L"),

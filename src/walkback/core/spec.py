@@ -5,6 +5,7 @@ Things with parameters are written as calls: `resmlp(width=128)`, `dfa(form=bloc
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -76,10 +77,10 @@ class RunSpec:
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if not self.lr > 0:
+        if not 0 < self.lr < math.inf:
             raise BadInput(f"lr must be positive, not {self.lr}.")
-        if not self.weight_decay >= 0:
-            raise BadInput(f"weight_decay must not be negative, but is {self.weight_decay}.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise BadInput(f"weight_decay must be zero or more, not {self.weight_decay}.")
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), **{key: str(getattr(self, key)) for key in ("net", "rule", "data")}}

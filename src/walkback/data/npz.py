@@ -10,13 +10,15 @@ import numpy as np
 from walkback.core.errors import BadInput
 from walkback.data.dataset import Array, Dataset, DatasetMaker
 
+MOST_CLASSES = 1_000_000
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def npz(location: str | None = None) -> Dataset:
     arrays = read_npz(location, KEYS)
     y_train, y_test = (as_labels(arrays[key], f"{location}: {key}") for key in ("y_train", "y_test"))
-    x_train, x_test = (arrays[key].astype(np.float32) for key in ("x_train", "x_test"))
+    numbers = (as_numbers(arrays[key], f"{location}: {key}") for key in ("x_train", "x_test"))
+    x_train, x_test = (array.astype(np.float32) for array in numbers)
     classes = max(int(y_train.max(initial=1)), int(y_test.max(initial=1))) + 1
     return Dataset("npz", x_train, y_train, x_test, y_test, classes)
 
@@ -40,7 +42,16 @@ def read_npz(location: str | None, keys: tuple[str, ...]) -> dict[str, Array]:
 def as_labels(y: Array, name: str) -> Array:
     if not np.issubdtype(y.dtype, np.integer):
         raise BadInput(f"{name} must hold whole-number labels, not {y.dtype}.")
+    if y.max(initial=0) >= MOST_CLASSES:
+        raise BadInput(f"{name} holds the label {y.max()}; labels count classes from 0.")
     return y.astype(np.int64)
+
+
+def as_numbers(x: Array, name: str) -> Array:
+    """In this machine's byte order, so that torch takes it."""
+    if not (np.issubdtype(x.dtype, np.integer) or np.issubdtype(x.dtype, np.floating)) or x.ndim < 2:
+        raise BadInput(f"{name} must hold numbers as [items, …], not {x.dtype} of shape {x.shape}.")
+    return np.ascontiguousarray(x.astype(x.dtype.newbyteorder("=")))
 
 
 NPZ = DatasetMaker({}, npz, "one's own arrays: --data npz --data-dir FILE.npz")

@@ -70,22 +70,27 @@ def _mode(runs: Sequence[Evidence], d1: Reason, d2: Reason, d3: Reason, outcome:
     question = "What kind of failure is it?"
     label = runs[0].label
     if outcome is Outcome.PASS:
-        return _step(4, question, True, f"None was found; the claim about {label} stands for now.")
+        alone = [f"{reason.check} alone fires" for reason in (d1, d2) if reason.fires]
+        found = f"None that decides ({alone[0]})" if alone else "None was found"
+        return _step(4, question, True, f"{found}; the claim about {label} stands for now.")
     if outcome is not Outcome.FAIL:
         return _step(4, question, None, "Not known until the missing evidence is there.")
     deep = _mean([run.number("alignment.deep_cosine@1") for run in runs])
     seen = "" if deep is None else f" The exact deep cosine is {deep:+.2f}"
-    scale = bool(d1.fires and d2.fires)
-    if scale and d3.fires:
-        rest = f"{seen}: read it as direction only, the scale is broken." if seen else ""
-        return _step(
-            4, question, False, f"Mode 1 (scale): the stream explodes and depth adds nothing.{rest}"
-        )
-    if scale:
-        return _step(4, question, False, f"Mode 1 (scale), with useful depth all the same.{seen}.")
-    return _step(
-        4, question, False, f"Mode 2 (direction): scale is sane, yet depth adds too little.{seen}."
-    )
+    scale = {
+        (True, True): "Mode 1 (scale): the stream explodes and takes the reference with it",
+        (True, False): "The stream explodes (D1), though the reference is still measurable",
+        (False, True): "The reference is too small to be measured (D2), though no block explodes",
+    }.get((bool(d1.fires), bool(d2.fires)), "")
+    depth = {
+        True: "depth adds too little (D3)",
+        False: "depth is useful all the same",
+        None: "whether depth is useful is not known",
+    }[d3.fires]
+    if not scale:
+        return _step(4, question, False, f"Mode 2 (direction): scale is sane, yet {depth}.{seen}.")
+    hint = f"{seen}; read it as direction only." if seen and d1.fires else f"{seen}." if seen else ""
+    return _step(4, question, False, f"{scale}, and {depth}.{hint}")
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -5,6 +5,7 @@ Each returns a Reason whose `fires` is True, False or None; None is never read a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ def judge_scale(runs: Sequence[Evidence], thresholds: Thresholds) -> Reason:
         value=value,
         threshold=limit,
         sentence=sentence + vote.words,
-        status=vote.status,
+        status="inf" if value is not None and math.isinf(value) else vote.status,
         margin=None if value is None else limit - value,
         layer=_layer_of_growth(runs[0]),
         epoch=runs[0].epoch,
@@ -177,17 +178,25 @@ def _depth_interval(
     pairs: Sequence[tuple[Evidence, Evidence]], thresholds: Thresholds
 ) -> tuple[Interval | None, str]:
     rows = [_paired(run, baseline) for run, baseline in pairs]
-    if any(row is None for row in rows):
+    known = [row for row in rows if row is not None]
+    if len(known) < len(rows) or len({len(row) for row in known}) > 1:
         return None, "a point estimate: the items are not paired"
-    stacked = np.stack([row for row in rows if row is not None])
-    interval = seed_item_interval(stacked, thresholds.alpha, pairs[0][0].sources)
+    stacked, sources = np.stack(known), pairs[0][0].sources
+    units = stacked.shape[1] if sources is None else len(np.unique(sources))
+    if units < 2:
+        return None, "a point estimate: one test item has no spread"
     if len(pairs) < 3:
+        pooled = stacked.mean(axis=0, keepdims=True)  # two seeds say next to nothing about their spread
+        interval = seed_item_interval(pooled, thresholds.alpha, sources)
         return interval, f"{len(pairs)} seed(s): the point decides, the interval covers items only"
+    interval = seed_item_interval(stacked, thresholds.alpha, sources)
     return interval, f"interval over {len(pairs)} seeds and {stacked.shape[1]} test items"
 
 
 def _paired(run: Evidence, baseline: Evidence) -> np.ndarray | None:
     if run.correct is None or baseline.correct is None or run.split != baseline.split:
+        return None
+    if len(run.correct) != len(baseline.correct):
         return None
     return run.correct.astype(np.float64) - baseline.correct.astype(np.float64)
 
@@ -195,6 +204,12 @@ def _paired(run: Evidence, baseline: Evidence) -> np.ndarray | None:
 def _unmatched(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
     """Why a baseline does not answer the question, or nothing."""
     for run, baseline in pairs:
+        if baseline.role != "baseline":
+            return f"{baseline.label} is not a frozen baseline"
+        if baseline.status.get("state") == "diverged":
+            return "the baseline diverged"
+        if run.trained and baseline.trained and run.epoch != baseline.epoch:
+            return f"the baseline was measured at epoch {baseline.epoch}, the run at epoch {run.epoch}"
         if run.fingerprint and baseline.fingerprint and run.fingerprint != baseline.fingerprint:
             return f"the baseline is another net ({baseline.net}, not {run.net})"
         if run.split and baseline.split and run.split != baseline.split:

@@ -36,6 +36,12 @@ class Evidence:
     fingerprint: str = ""
     trained_on: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def trained(self) -> bool:
+        """Whether its epochs were counted by walkback's loop; a captured model has none."""
+        return self.status.get("state") in ("running", "finished", "diverged")
 
     def number(self, quantity: str, layer: int | None = None) -> float | None:
         return self.measurements.number(quantity, self.epoch, layer)

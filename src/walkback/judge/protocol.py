@@ -51,9 +51,10 @@ def judge(
 
 
 def decide(reasons: Sequence[Reason], logic: str) -> tuple[Outcome, str]:
-    """FAIL as soon as a failing clause is *known* true, PASS only if every clause is known false.
+    """FAIL as soon as a failing clause is *known* true; PASS only if every detector is known.
 
-    artifact: (D1 and D2) or D3. paper: D1, D2 and D3 each suffice.
+    artifact: (D1 and D2) or D3. paper: D1, D2 and D3 each suffice. A detector that is unknown leaves
+    the verdict open even where its clause could no longer fail: missing is never PASS.
     """
     by_check = {reason.check: reason for reason in reasons}
     clauses = (("D1", "D2"), ("D3",)) if logic == "artifact" else (("D1",), ("D2",), ("D3",))
@@ -61,8 +62,7 @@ def decide(reasons: Sequence[Reason], logic: str) -> tuple[Outcome, str]:
     failing = [check for clause, fires in states.items() if fires for check in clause]
     if failing:
         return Outcome.FAIL, f"FAIL({'+'.join(failing)})" if logic == "artifact" else "walked back"
-    open_clauses = [clause for clause, fires in states.items() if fires is None]
-    unknown = [c for clause in open_clauses for c in clause if by_check[c].fires is None]
+    unknown = [check for check, reason in by_check.items() if reason.fires is None]
     if not unknown:
         return Outcome.PASS, "PASS" if logic == "artifact" else "trustworthy"
     missing = any(by_check[check].status != "open" for check in unknown)
@@ -137,4 +137,5 @@ def _notes(runs: Sequence[Evidence]) -> tuple[str, ...]:
         for run in runs
         if run.status.get("state") == "running"
     ]
-    return (*notes, DISCLAIMER)
+    said = [note for run in runs for note in run.notes]
+    return (*notes, *dict.fromkeys(said), DISCLAIMER)

@@ -42,7 +42,8 @@ def measure_scale(trace: Trace, epoch: int, table: Measurements) -> None:
     # max() of Python would drop a NaN that is not first.
     table.add(epoch, "scale.growth_max@1", float(torch.tensor(growth, dtype=torch.float64).amax()))
     table.add(epoch, "scale.growth_total@1", _median(rms[-1] / rms[0]))
-    mean_part = rows[-1].mean(dim=1).abs() * rows[-1].shape[1] ** 0.5
+    top = exact(trace.states[-1])
+    mean_part = row_norms(trace.rows(top.mean(dim=-1, keepdim=True))) * top.shape[-1] ** 0.5
     table.add(epoch, "scale.mean_part@1", _median(mean_part / norms[-1]))
 
 
@@ -57,7 +58,9 @@ def measure_reference(trace: Trace, epoch: int, table: Measurements, *, float64:
     top = row_norms(exact(trace.rows(trace.reference[-1])))
     error = row_norms(exact(trace.rows(trace.error)))
     table.add(epoch, "reference.error_norm@1", _median(error))
-    table.add(epoch, "reference.validity@1", _median(top / error) / REFERENCE_BATCH)
+    # A row fitted beyond float32 has e = 0 exactly, hence no ratio; it is left out and counted.
+    table.add(epoch, "reference.n_valid@1", float((error != 0).sum()))
+    table.add(epoch, "reference.validity@1", _median((top / error)[error != 0]) / REFERENCE_BATCH)
     mean_reduced = top / trace.count
     table.add(epoch, "reference.compat@1", _median(mean_reduced))
     table.add(epoch, "reference.unit_probe@1", _median((mean_reduced / CLAMP).clamp(max=1.0)))

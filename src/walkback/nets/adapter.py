@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from walkback.core.errors import BadInput, NotApplicable
+from walkback.core.errors import BadInput, NotApplicable, WalkbackError
 from walkback.nets.trace import Trace, Wiring, cut_layers
 
 Batch = Tensor | Mapping[str, Tensor]
@@ -57,7 +57,7 @@ class Adapter:
 
     def trace(self, x: Batch, y: Tensor, wiring: Wiring) -> Trace:
         """One forward pass in the model's current mode, its graph cut as `wiring` says."""
-        recorder = _Recorder(self.blocks, cut_layers(wiring, self.depth))
+        recorder = _Recorder(self.blocks, cut_layers(wiring, self.depth), copies=wiring == "probe")
         with torch.enable_grad(), recorder.attached():
             logits = _logits_of(self.model(**x) if isinstance(x, Mapping) else self.model(x))
         recorder.check_complete()
@@ -71,31 +71,43 @@ class Adapter:
             wiring,
             inputs=x,
             calls=recorder.calls,
+            contiguous=recorder.contiguous,
         )
 
     def probe(self, x: Batch, y: Tensor) -> Trace:
         """The trace that is measured: batch checked, moved to the model's device and precision."""
-        x, y = self.prepare(x, y)
-        trace = self.trace(x, y, "probe")
+        with torch.inference_mode(False):
+            x, y = self.prepare(x, y)
+            try:
+                trace = self.trace(x, y, "probe")
+            except WalkbackError:
+                raise
+            except Exception as error:
+                reason = (str(error).splitlines() or [""])[0]
+                raise BadInput(
+                    f"The model cannot process these inputs: {type(error).__name__}: {reason}"
+                ) from error
         _check_label_range(trace.logits, y)
+        _check_measurable(trace)
         return trace
 
     def prepare(self, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
         parts = dict(x) if isinstance(x, Mapping) else {"x": x}
-        parts = {name: torch.as_tensor(part).to(self.device) for name, part in parts.items()}
-        y = torch.as_tensor(y).to(self.device)
+        parts = {name: _as_tensor(part, f"The inputs ({name})") for name, part in parts.items()}
+        y = _as_tensor(y, "The labels")
         for name, part in parts.items():
+            if len(part) != len(y):
+                raise BadInput(f"{len(part)} inputs ({name}) but {len(y)} labels.")
             if part.is_floating_point():
                 if not bool(torch.isfinite(part).all()):
                     raise BadInput(f"The inputs ({name}) contain NaN or infinite values.")
-                parts[name] = part.to(self.dtype)
-            if len(part) != len(y):
-                raise BadInput(f"{len(part)} inputs ({name}) but {len(y)} labels.")
+                part = part.to(self.dtype)  # before it moves: MPS has no float64
+            parts[name] = part.to(self.device)
         if y.is_floating_point() or y.dtype == torch.bool:
             raise BadInput(f"Labels must be whole numbers, not {y.dtype}.")
         if y.numel() == 0:
             raise BadInput("The batch is empty.")
-        return (parts if isinstance(x, Mapping) else parts["x"]), y.long()
+        return (parts if isinstance(x, Mapping) else parts["x"]), y.long().to(self.device)
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -116,14 +128,16 @@ class Adapter:
 
     def replay_block(self, call: BlockCall, layer: int, h: Tensor) -> Tensor:
         """Block `layer` (1 … L) on another input, its other arguments as they were in the trace."""
-        args, kwargs = call(h)
+        args, kwargs = call(h.clone())  # a block may work in place
         return _first_tensor(self.blocks[layer - 1](*args, **kwargs))
 
     def forward_from(self, x: Batch, layer: int, h: Tensor) -> Tensor:
         """Logits with h_layer replaced by `h`: what the tail of the net makes of it."""
 
         def swap_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return _block_call(args, kwargs)(h)
+            given = _arguments(args, kwargs)
+            place = next(place for place, thing in given.items() if _is_state(thing))
+            return _block_call(args, kwargs, place)(h)
 
         def swap_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
             return _with_first_tensor(output, h)
@@ -145,14 +159,21 @@ def freeze_blocks(model: nn.Module, blocks: Blocks | None = None) -> nn.Module:
     return model
 
 
+Place = int | str  # of an argument: its position, or its keyword
 BlockCall = Callable[[Tensor], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 class _Recorder:
-    """Forward hooks that note each state, and cut the graph where asked."""
+    """Forward hooks that note each state, and cut the graph where asked.
 
-    def __init__(self, blocks: Sequence[nn.Module], cuts: Sequence[int]) -> None:
-        self.blocks, self.cuts = blocks, frozenset(cuts)
+    With `copies` a block works on a copy of the state, so that one that begins in place cannot change
+    what was noted.
+    """
+
+    def __init__(self, blocks: Sequence[nn.Module], cuts: Sequence[int], *, copies: bool) -> None:
+        self.blocks, self.cuts, self.copies = blocks, frozenset(cuts), copies
+        self.contiguous = True
+        self.passed: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.states: list[Tensor] = []
         self.calls: list[BlockCall] = []
@@ -172,9 +193,12 @@ class _Recorder:
     def _before(self, index: int) -> Callable[..., Any]:
         def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             self._in_order(index, len(self.calls))
-            call = _block_call(args, kwargs)
-            self.calls.append(call)
-            return call(self._pass_on(_hidden(args, kwargs))) if index == 0 else None
+            place = self._place_of_state(index, args, kwargs)
+            self.calls.append(_block_call(args, kwargs, place))
+            if index > 0:
+                return None
+            self.first_place = place
+            return self.calls[0](self._pass_on(_arguments(args, kwargs)[place]))
 
         return note
 
@@ -188,7 +212,26 @@ class _Recorder:
         layer = len(self.outputs)
         self.outputs.append(h)
         self.states.append(h.detach().requires_grad_() if layer in self.cuts else h)
-        return self.states[-1]
+        self.passed.append(self.states[-1].clone() if self.copies else self.states[-1])
+        return self.passed[-1]
+
+    def _place_of_state(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Place:
+        """Which argument is the hidden state: the one the block before returned, else the first float."""
+        given = _arguments(args, kwargs)
+        places = [place for place, thing in given.items() if _is_state(thing)]
+        if not places:
+            raise NotApplicable(f"Block {index} was called without a floating-point state.")
+        if index == 0:
+            return places[0]
+        same = [place for place in places if given[place] is self.passed[-1]]
+        self.contiguous = self.contiguous and bool(same)
+        place = same[0] if same else places[0]
+        if index == 1 and same and place != self.first_place and len(places) > 1:
+            raise NotApplicable(
+                f"The state is argument {place} of the second block, and not of the first.",
+                "Blocks must take their hidden state in the same place, before other tensors.",
+            )
+        return place
 
     def _in_order(self, index: int, expected: int) -> None:
         if index != expected:
@@ -245,8 +288,10 @@ def _find_part(
 ) -> nn.Module | None:
     if isinstance(given, str):
         return _submodule(model, given, option)
-    if given is not None:
+    if isinstance(given, nn.Module):
         return given
+    if given is not None:
+        raise BadInput(f"{option} is a path or a module, not {given!r}.")
     found = getattr(model, default, None)
     return found if isinstance(found, nn.Module) else None
 
@@ -277,25 +322,52 @@ def _check_label_range(logits: Tensor, y: Tensor) -> None:
         raise BadInput(f"Labels must lie in 0…{classes - 1} for {classes} logits, found {low}…{high}.")
 
 
+def _check_measurable(trace: Trace) -> None:
+    """States that belong to the labels row by row, and logits that a gradient can come back from."""
+    lead = tuple(trace.labels.shape)
+    for layer, h in enumerate(trace.states):
+        if tuple(h.shape[: len(lead)]) != lead:
+            raise NotApplicable(
+                f"h_{layer} has shape {tuple(h.shape)}, which does not begin like the labels {lead}.",
+                "States must be batch-first: [batch, …], or [batch, tokens, …] with a label per token.",
+            )
+    if not trace.logits.requires_grad:
+        raise NotApplicable(
+            "No gradient comes back from the logits to the last block.",
+            "Is the head run under no_grad, or does it not depend on the blocks?",
+        )
+
+
+def _as_tensor(thing: Any, name: str) -> Tensor:
+    try:
+        tensor = torch.as_tensor(thing)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{name} cannot be read as numbers: {error}.") from None
+    if tensor.dim() == 0:
+        raise BadInput(f"{name} must be a batch, not a single number.")
+    if tensor.is_complex():
+        raise BadInput(f"{name} must not be complex.")
+    with torch.inference_mode(False):  # an inference tensor has no gradients; its copy has
+        return tensor.clone() if tensor.is_inference() else tensor
+
+
 def _is_state(thing: Any) -> bool:
     return isinstance(thing, Tensor) and thing.is_floating_point()
 
 
-def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    return next(thing for thing in (*args, *kwargs.values()) if _is_state(thing))
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Place, Any]:
+    given: dict[Place, Any] = dict(enumerate(args))
+    given.update(kwargs)
+    return given
 
 
-def _block_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BlockCall:
-    """The call that was made, as a function of its hidden state: the first floating tensor in it."""
-    place = next((i for i, a in enumerate(args) if _is_state(a)), None)
-    key = None if place is not None else next((k for k, v in kwargs.items() if _is_state(v)), None)
-    if place is None and key is None:
-        raise NotApplicable("A block was called without a floating-point state.")
+def _block_call(args: tuple[Any, ...], kwargs: dict[str, Any], place: Place) -> BlockCall:
+    """The call that was made, as a function of the hidden state at `place`."""
 
     def call(h: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if place is not None:
+        if isinstance(place, int):
             return (*args[:place], h, *args[place + 1 :]), kwargs
-        return args, {**kwargs, key: h}  # type: ignore[dict-item]
+        return args, {**kwargs, place: h}
 
     return call
 
@@ -308,4 +380,7 @@ def _first_tensor(output: Any) -> Tensor:
 
 
 def _with_first_tensor(output: Any, h: Tensor) -> Any:
-    return type(output)((h, *output[1:])) if isinstance(output, (tuple, list)) else h
+    if not isinstance(output, (tuple, list)):
+        return h
+    named = hasattr(output, "_fields")  # a namedtuple takes its fields one by one
+    return type(output)(h, *output[1:]) if named else type(output)((h, *output[1:]))

@@ -28,6 +28,8 @@ class Trace:
     - `probe` cuts at 0 and L: gradients of the blocks alone, for measuring;
     - `chain` cuts at L: the head's gradient and the blocks' credit can differ, for training;
     - `cut` cuts everywhere: each block learns from its own credit only.
+
+    `contiguous` says that every block received exactly what the one before it returned.
     """
 
     net: Adapter
@@ -38,6 +40,7 @@ class Trace:
     wiring: Wiring
     inputs: Any = None
     calls: Sequence[Any] = ()
+    contiguous: bool = True
 
     @property
     def depth(self) -> int:
@@ -72,10 +75,10 @@ class Trace:
         """g_l = ∂(Σ CE)/∂h_l for every layer, sum-reduced, started from `error`."""
         assert self.wiring == "probe", "the reference is measured on a probe trace"
         top = self.top_reference()
-        if self.depth == 0:
-            return [top]
+        # The logits are a source too: a net may read h_l past the last block, as multi-scale heads do.
+        sources, arriving = [self.logits, self.outputs[-1]], [self.error, top]
         below = torch.autograd.grad(
-            self.outputs[-1], self.states[:-1], top, retain_graph=True, allow_unused=True
+            sources, self.states[:-1], arriving, retain_graph=True, allow_unused=True
         )
         filled = [
             torch.zeros_like(h) if g is None else g for g, h in zip(below, self.states[:-1], strict=True)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from walkback.core.errors import BadInput
+from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.spec import Call, Value
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace, Wiring
@@ -103,6 +103,11 @@ class ChainRule(Rule):
 
     def credits(self, trace: Trace) -> list[Tensor]:
         """The same transport as in training, block by block on the trace's own states."""
+        if not trace.contiguous:
+            raise NotApplicable(
+                f"{self.name} cannot be transported: something lies between the blocks of this model.",
+                "Each block must receive exactly what the one before it returned.",
+            )
         credits = [self.top_credit(trace)]
         with torch.enable_grad(), self.inside(trace.net):
             for layer in range(trace.depth, 0, -1):

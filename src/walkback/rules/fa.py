@@ -36,6 +36,7 @@ class FA(ChainRule):
             self.register_buffer(_key(path), ((2 * drawn - 1) * bound).to(linear.weight))
 
     def top_credit(self, trace: Trace) -> Tensor:
+        _check_head(trace)
         head = _head(trace.net)
         path = next(path for path, linear in feedback_layers(trace.net).items() if linear is head)
         credit = trace.error @ self.get_buffer(_key(path)).to(trace.error)
@@ -52,11 +53,18 @@ class FA(ChainRule):
         head = _head(net)
         patched = [(p, layer) for p, layer in feedback_layers(net).items() if layer is not head]
         before = [linear.__dict__.get("forward") for _, linear in patched]
+        used: set[str] = set()
         try:
             for path, linear in patched:
                 feedback = self.get_buffer(_key(path)).to(linear.weight)
-                linear.forward = _feedback_forward(linear, feedback)  # type: ignore[method-assign]
+                linear.forward = _feedback_forward(linear, feedback, path, used)  # type: ignore[method-assign]
             yield
+            unused = [path for path, _ in patched if path not in used]
+            if unused:
+                raise NotApplicable(
+                    f"fa(form=layer) never reached {unused[0]!r}: its weight is used without calling it.",
+                    "Its feedback would have no effect, and the rule would be backprop there.",
+                )
         finally:
             for (_, linear), forward in zip(patched, before, strict=True):
                 linear.__dict__.pop("forward", None)
@@ -108,8 +116,32 @@ def _head(net: Adapter) -> nn.Linear:
     return net.head
 
 
-def _feedback_forward(linear: nn.Linear, feedback: Tensor) -> Any:
-    return lambda x: FeedbackLinear.apply(x, linear.weight, linear.bias, feedback)
+def _check_head(trace: Trace) -> None:
+    """B_o is carried through the terminal norm alone: nothing else may lie between h_L and the logits."""
+    if trace.wiring != "probe":  # training passes of one net need no second look
+        return
+    net, h = trace.net, trace.states[-1].detach()
+    try:
+        with torch.no_grad():
+            read = _head(net)(h if net.out_ln is None else net.out_ln(h))
+        whole = read.shape == trace.logits.shape and torch.allclose(
+            read, trace.logits, rtol=1e-4, atol=1e-5
+        )
+    except RuntimeError:
+        whole = False
+    if not whole and bool(torch.isfinite(trace.logits).all()):
+        raise NotApplicable(
+            "fa(form=layer) needs logits = head(out_ln(h_L)), and this model does more.",
+            "Name the terminal norm with out_ln=…, if there is one.",
+        )
+
+
+def _feedback_forward(linear: nn.Linear, feedback: Tensor, path: str, used: set[str]) -> Any:
+    def forward(x: Tensor) -> Any:
+        used.add(path)
+        return FeedbackLinear.apply(x, linear.weight, linear.bias, feedback)
+
+    return forward
 
 
 def _key(path: str) -> str:

@@ -31,6 +31,13 @@ class Job:
     device: str
 
 
+class WorkerDied(WalkbackError):
+    """A process that was killed from outside: out of memory, or by hand. No fault of the input."""
+
+    kind = "worker_died"
+    exit_code = 4
+
+
 @dataclass
 class RunFailure:
     """A run that ended with an error. It is reported, never dropped."""
@@ -55,7 +62,9 @@ def run_many(
     """
     for spec in specs:
         with store.hold(spec.name):
-            pass
+            bundle = store.find(spec.name)
+            if bundle is not None and bundle.finished:
+                bundle.sweep()
     todo = [spec for spec in specs if not is_finished(store, spec)]
     jobs = [Job(spec, str(store.path), location, device) for spec in todo]
     if not jobs:
@@ -74,22 +83,27 @@ def is_finished(store: Store, spec: RunSpec) -> bool:
 
 class _Pool:
     def __init__(self, workers: int) -> None:
-        context = mp.get_context("spawn")
         self.ends: dict[Connection, mp.process.BaseProcess] = {}
         for _ in range(workers):
-            here, there = context.Pipe()
-            process = context.Process(target=_worker, args=(there,), daemon=True)
-            with _quiet_threads():
-                process.start()
-            there.close()
-            self.ends[here] = process
+            self._start()
+
+    def _start(self) -> Connection:
+        context = mp.get_context("spawn")
+        here, there = context.Pipe()
+        process = context.Process(target=_worker, args=(there,), daemon=True)
+        with _quiet_threads():
+            process.start()
+        there.close()
+        self.ends[here] = process
+        return here
 
     def work_off(self, jobs: Sequence[Job], on_progress: OnProgress) -> list[RunFailure]:
         queue, busy, failures = list(jobs), {}, []
         for end in list(self.ends)[: len(queue)]:
             busy[end] = self._give(end, queue)
         while busy:
-            for end in [end for end in busy if end in wait(list(busy))]:
+            ready = wait(list(busy))
+            for end in [end for end in busy if end in ready]:
                 kind, payload = self._hear(end)
                 if kind == "progress":
                     on_progress(busy[end].spec, *payload)
@@ -97,10 +111,11 @@ class _Pool:
                 if kind != "done":
                     failures.append(RunFailure(busy[end].spec, *payload))
                 del busy[end]
-                if queue and kind != "died":
+                if kind == "died":
+                    end = self._start()
+                if queue:
                     busy[end] = self._give(end, queue)
-        abandoned = WalkbackError("No worker was left for it.", _AGAIN)
-        return [*failures, *(RunFailure(job.spec, abandoned) for job in queue)]
+        return failures
 
     def _hear(self, end: Connection) -> tuple[str, Any]:
         try:
@@ -108,7 +123,7 @@ class _Pool:
         except (EOFError, ConnectionResetError):
             self.ends[end].join()
             code = self.ends[end].exitcode
-            return "died", (WalkbackError(f"Its worker process died (exit code {code}).", _AGAIN), "")
+            return "died", (WorkerDied(f"Its worker process died (exit code {code}).", _AGAIN), "")
 
     def _give(self, end: Connection, queue: list[Job]) -> Job:
         job = queue.pop(0)

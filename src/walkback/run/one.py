@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from walkback.core.canonical import content_id
+from walkback.core.errors import BadInput
 from walkback.core.quantities import Measurements
 from walkback.core.spec import RunSpec
 from walkback.core.streams import stream_seed
@@ -44,9 +45,15 @@ def run_one(
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Bundle:
     """Train what is not trained yet; the finished bundle."""
+    if dataset.identity != spec.data_identity:
+        raise BadInput(
+            f"{spec.name} was planned on other data than {dataset.name} holds now.",
+            "The data changed between planning and training; start again.",
+        )
     with store.hold(spec.name, wait=5.0):
         bundle = store.find(spec.name)
         if bundle is not None and bundle.finished:
+            bundle.sweep()
             return bundle
         run = (
             _Run.resume(bundle, spec, dataset, device)
@@ -135,9 +142,7 @@ class _Run:
             self._checkpoint(),
         ]
         self.bundle.commit(members, drop=self._working(), status=status)
-        working = self.bundle.path / "working"
-        if working.is_dir() and not any(working.iterdir()):
-            working.rmdir()
+        self.bundle.sweep()
 
     def _working(self) -> list[str]:
         return [name for name in self.bundle.members() if name.startswith("working/")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,8 +119,8 @@ class Bundle:
         return names[-1] if names else None
 
     def measurements(self) -> Measurements:
-        name = self.one("measurements")
-        return Measurements() if name is None else Measurements.from_csv(self.read(name).decode())
+        data = self._read_role("measurements")
+        return Measurements() if data is None else Measurements.from_csv(data.decode())
 
     def frame(self) -> pd.DataFrame:
         """The measurements as a long table with a `run` column."""
@@ -143,8 +144,18 @@ class Bundle:
         return self._items().get("sources")
 
     def _items(self) -> Arrays:
-        name = self.one("items")
-        return {} if name is None else self.arrays(name)
+        data = self._read_role("items")
+        return {} if data is None else unpack_arrays(data)
+
+    def _read_role(self, role: str) -> bytes | None:
+        """The member with this role. A run that is being trained may replace it while we look."""
+        name = self.one(role)
+        for _ in range(_LOOKS):
+            if name is None or self.finished or (self.path / name).is_file():
+                break
+            self._manifest = Bundle.open(self.path)._manifest
+            name = self.one(role)
+        return None if name is None else self.read(name)
 
     def verify(self) -> int:
         """Check every member's hash; the number of members checked."""
@@ -178,11 +189,15 @@ class Bundle:
             inside(self.path, name).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove files that an interrupted commit left behind; what `bundle.json` lists stays."""
-        listed = {self.path / name for name in (*self.members(), MANIFEST)}
-        for file in self.path.rglob("*"):
+        """Remove what an interrupted commit left behind: unlisted working files and half-written ones."""
+        listed = {self.path / name for name in self.members()}
+        working = self.path / "working"
+        scraps = [*working.glob("*"), *self.path.rglob(".tmp-*")]
+        for file in scraps:
             if file.is_file() and file not in listed:
                 file.unlink()
+        if working.is_dir() and not any(working.iterdir()):
+            working.rmdir()
 
     def export(self, target: Path) -> Path:
         """Write the bundle as one zip file: same bundle, same bytes."""
@@ -197,6 +212,7 @@ class Bundle:
         return target
 
 
+_LOOKS = 5
 _RESTORE = "Take a fresh copy of the bundle, or train the run again."
 
 
@@ -259,8 +275,11 @@ def _unpack(archive: Path, scratch: Path) -> Path:
             for name in wanted & set(names):
                 write_atomic(inside(scratch, name), zipped.read(name))
             return scratch / top
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
         raise CorruptBundle(f"{archive} is not a sound zip file: {error}.", _RESTORE) from None
+
+
+_PARTS = {"id", "spec", "card", "provenance", "status", "members"}
 
 
 def _write_manifest(manifest: Mapping[str, Any]) -> bytes:
@@ -273,14 +292,15 @@ def _read_manifest(data: bytes, where: str) -> dict[str, Any]:
     try:
         manifest = json.loads(data)
         schema = int(manifest["schema"])
-    except (ValueError, KeyError, TypeError):
+        body = {key: value for key, value in manifest.items() if key != "seal"}
+        seal = sha256(canonical_json(body).encode())
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise CorruptBundle(f"{where} cannot be read as a bundle.", _RESTORE) from None
     if schema > SCHEMA:
         raise NewerSchema(
             f"{where} has schema {schema}; this walkback reads up to {SCHEMA}.", "Update walkback."
         )
-    body = {key: value for key, value in manifest.items() if key != "seal"}
-    if manifest.get("seal") != sha256(canonical_json(body).encode()):
+    if manifest.get("seal") != seal or not set(manifest) >= _PARTS:
         raise CorruptBundle(f"{where} has been altered.", _RESTORE)
     for name in manifest["members"]:
         if name == MANIFEST:

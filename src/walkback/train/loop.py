@@ -100,7 +100,7 @@ def train(
             optimizer.zero_grad(set_to_none=True)
             trace = rule.deposit_gradients(net, *feed.train_batch(rows.to(net.device), augment))
             optimizer.step()
-            total += trace.losses.sum().double().cpu()
+            total += trace.losses.sum().cpu().double()
             on_progress(Progress(state.epoch, recipe.epochs, step + 1, steps))
         state.epoch += 1
         state.train_loss = float(total) / feed.items

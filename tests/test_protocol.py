@@ -1,0 +1,120 @@
+"""FAProtocol and Bundle.from_model: the audit in one call."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import ready_rule
+from walkback import Bundle, FAProtocol, Thresholds
+from walkback.core.errors import BadInput
+from walkback.judge.assemble import judge_bundles
+from walkback.nets import Adapter, freeze_blocks
+from walkback.nets.resmlp import ResMLP
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return ResMLP(12, 5, depth=3, width=16)
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(300, 12, generator=generator), torch.randint(5, (300,), generator=generator)
+
+
+def test_the_documented_keys_answer(model, data):
+    report = FAProtocol(model, *data).run()
+    assert report["verdict"] == "INCOMPLETE(D3)"
+    for name in ("D1_scale_growth", "D2_ref_validity", "D3_depth_utility"):
+        assert name in report["diagnostics"]
+
+
+@pytest.mark.parametrize(
+    "baseline", [0.01, [0.01, 0.02], (0.01,), np.array([0.01, 0.02]), np.float32(0.01)]
+)
+def test_a_baseline_is_a_number_or_one_per_seed(model, data, baseline):
+    assert FAProtocol(model, *data, baseline=baseline).run()["verdict"] == "PASS"
+
+
+@pytest.mark.parametrize("baseline", ["0.3", True, 35, -0.1, [], ["a"], float("nan")])
+def test_a_baseline_that_is_no_accuracy_is_refused(model, data, baseline):
+    with pytest.raises(BadInput):
+        FAProtocol(model, *data, baseline=baseline)
+
+
+def test_other_wrong_arguments_are_refused(model, data):
+    for wrong in (
+        {"thresholds": {"growth": 3}},
+        {"rule": "bp", "credits": []},
+        {"accuracy": 35},
+        {"credits": [torch.zeros(300, 16)]},
+        {"credits": [torch.zeros(300, 3)] * 4},
+        {"logic": "majority"},
+    ):
+        with pytest.raises(BadInput):
+            FAProtocol(model, *data, **wrong).run()
+
+
+def test_a_rule_with_its_feedback_gives_alignment_and_without_it_says_so(model, data):
+    rule = ready_rule("dfa", Adapter(model), *data)
+    with_feedback = FAProtocol(model, *data, rule=rule).run()
+    assert all(layer["cosine"] is not None for layer in with_feedback["layers"])
+    without = FAProtocol(model, *data, rule="dfa").run()
+    assert all(layer["cosine"] is None for layer in without["layers"])
+    assert any("without the feedback" in note for note in without.notes)
+    assert FAProtocol(model, *data, rule="bp").run()["layers"][2]["cosine"] == pytest.approx(1)
+
+
+def test_ones_own_credits_may_be_tensors_or_a_function(model, data):
+    given = [torch.randn(300, 16) for _ in range(4)]
+    as_list = FAProtocol(model, *data, credits=given).run()
+    as_function = FAProtocol(model, *data, credits=lambda trace: given).run()
+    assert as_list["layers"] == as_function["layers"]
+
+
+def test_thresholds_reach_the_verdict(model, data):
+    verdict = FAProtocol(model, *data, thresholds=Thresholds(growth=0.001, validity=1e3)).run()
+    assert verdict["verdict"] == "FAIL(D1+D2)"
+    assert verdict["evidence"]["thresholds"]["growth"] == 0.001
+
+
+def test_a_captured_model_is_a_bundle_that_judges_the_same(model, data, tmp_path):
+    twin = freeze_blocks(ResMLP(12, 5, depth=3, width=16))
+    bundle = Bundle.from_model(model, *data, tmp_path / "mine", label="my rule")
+    frozen = Bundle.from_model(twin, *data, tmp_path / "frozen", role="baseline")
+    live = FAProtocol(model, *data, baseline=frozen).run()
+    (stored,) = judge_bundles([Bundle.open(bundle.path)], [Bundle.open(frozen.path)])
+    for name, found in live["diagnostics"].items():
+        assert stored.verdict["diagnostics"][name] == found
+    assert live["diagnostics"]["D3_depth_utility"]["interval"] is not None
+    assert stored.label == "my rule" and bundle.verify() == 4
+    with pytest.raises(BadInput, match="exists already"):
+        Bundle.from_model(model, *data, tmp_path / "mine")
+    with pytest.raises(BadInput, match="is not a baseline"):
+        FAProtocol(model, *data, baseline=bundle)
+
+
+def test_a_captured_baseline_of_another_shape_or_batch_is_not_compared(model, data, tmp_path):
+    wide = freeze_blocks(ResMLP(12, 5, depth=3, width=32))
+    other = Bundle.from_model(wide, *data, tmp_path / "wide", role="baseline")
+    verdict = FAProtocol(model, *data, baseline=other).run()
+    assert "another net" in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+    same = freeze_blocks(ResMLP(12, 5, depth=3, width=16))
+    shifted = Bundle.from_model(same, data[0] + 1, data[1], tmp_path / "shifted", role="baseline")
+    verdict = FAProtocol(model, *data, baseline=shifted).run()
+    assert "other items" in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+
+
+def test_the_split_is_named_by_the_data_as_given_whatever_the_models_precision(model, data):
+    single = FAProtocol(model, *data).split
+    assert FAProtocol(model.double(), *data).split == single
+
+
+def test_a_bfloat16_model_can_be_kept(model, data, tmp_path):
+    from walkback.protocol import _numpy
+
+    assert _numpy(torch.ones(3, dtype=torch.bfloat16)).dtype == np.float32
