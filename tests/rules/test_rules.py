@@ -267,6 +267,17 @@ def test_fa_refuses_a_weight_that_is_used_without_its_layer():
         rule.credits(net.probe(x, y))
 
 
+def test_fa_gives_back_a_forward_that_the_user_had_put_there(net, batch):
+    linear = net.model.blocks[0].fc1
+    mine = linear.forward
+    linear.forward = lambda x: mine(x)
+    given = linear.forward
+    rule = ready_rule("fa", net, *batch)
+    rule.credits(net.probe(*batch))
+    assert linear.forward is given
+    assert "forward" not in net.model.blocks[1].fc1.__dict__
+
+
 def test_fa_refuses_what_it_could_not_transport_through(net, batch):
     class Scaled(ResMLP):
         def forward(self, x):

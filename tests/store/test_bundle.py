@@ -174,6 +174,16 @@ def test_a_zip_that_climbs_out_of_the_store_is_refused_and_leaves_nothing(bundle
     assert list((tmp_path / "in" / "store").iterdir()) == []
 
 
+def test_a_sound_zip_with_an_altered_member_gets_no_place_in_the_store(bundle, tmp_path):
+    bundle.export(tmp_path / "b.zip")
+    with zipfile.ZipFile(tmp_path / "b.zip") as sound, zipfile.ZipFile(tmp_path / "t.zip", "w") as forged:
+        for name in sound.namelist():
+            forged.writestr(name, sound.read(name) + (b"x" if name.endswith(".csv") else b""))
+    with pytest.raises(CorruptBundle, match="has been altered"):
+        import_zip(tmp_path / "t.zip", tmp_path / "s")
+    assert list((tmp_path / "s").iterdir()) == []
+
+
 def test_a_damaged_or_foreign_zip_is_refused(bundle, tmp_path):
     packed = bundle.export(tmp_path / "b.zip").read_bytes()
     (tmp_path / "cut.zip").write_bytes(packed[: len(packed) // 2])

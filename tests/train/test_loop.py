@@ -38,11 +38,11 @@ def test_the_loop_is_plain_adamw(digits):
     torch.manual_seed(0)
     model, twin = ResMLP(64, 10, 2, 16), ResMLP(64, 10, 2, 16)
     twin.load_state_dict(model.state_dict())
-    recipe = loop.Recipe(epochs=2, batch=64, lr=1e-3, weight_decay=0.01, schedule="cosine", seed=3)
+    recipe = loop.Recipe(epochs=2, batch=64, lr=1e-3, weight_decay=5.0, schedule="cosine", seed=3)
     loop.train(
         loop.TrainState(Adapter(model), make_rule("bp")), ArrayFeed(x, y), recipe, on_epoch=lambda s: None
     )
-    optimizer = torch.optim.AdamW(twin.parameters(), lr=1e-3, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(twin.parameters(), lr=1e-3, weight_decay=5.0)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
     for epoch in range(2):
         order = torch.randperm(
