@@ -106,7 +106,7 @@ def test_fa_layer_form_is_backprop_with_every_transpose_replaced(net, batch):
     b2 = {i + 1: rule.get_buffer(f"feedback_blocks_{i}_fc2") for i in range(3)}
 
     def top(trace):
-        v = trace.error @ rule.get_buffer("feedback_out_head")
+        v = trace.error @ rule.get_buffer("feedback_head")
         return layer_norm_vjp(trace.states[-1].detach(), net.model.out_ln, v)
 
     expected, credits = written_out(net, x, y, b1, b2, top)
@@ -121,7 +121,8 @@ def test_fa_with_b_equal_to_w_is_backprop(net, batch):
     rule = ready_rule("fa", net, *batch)
     for name, linear in net.model.named_modules():
         if isinstance(linear, nn.Linear) and name != "stem":
-            rule.get_buffer("feedback_" + name.replace(".", "_")).copy_(linear.weight.detach())
+            key = "head" if name == "out_head" else name.replace(".", "_")
+            rule.get_buffer(f"feedback_{key}").copy_(linear.weight.detach())
     found, exact = gradients(rule, net, *batch), autograd_gradients(net, *batch)
     for name, gradient in exact.items():
         assert relative(found[name], gradient) < 1e-12, name
@@ -172,7 +173,7 @@ def test_perturbing_fa_feedback_changes_what_lies_below_it_and_nothing_above(net
             assert changed == {*below, *here}, (block, part)
         below += [name for name in before if name.startswith(f"blocks.{block}.")]
     changed_rule = copy.deepcopy(rule)
-    changed_rule.get_buffer("feedback_out_head").mul_(-1)
+    changed_rule.get_buffer("feedback_head").mul_(-1)
     after = gradients(changed_rule, net, *batch)
     assert {n for n in before if not torch.equal(before[n], after[n])} == set(below)
 
@@ -301,7 +302,7 @@ def test_fa_refuses_what_it_could_not_transport_through(net, batch):
 
 
 def test_a_choice_that_does_not_exist_is_refused():
-    with pytest.raises(BadInput, match=r"no form=blok. Choose: block"):
+    with pytest.raises(BadInput, match=r"no form=blok\. Choose: block, layer"):
         resolve_rule("dfa(form=blok)")
     assert str(resolve_rule("dfa")) == str(resolve_rule("dfa(skip=cut,form=block)"))
 

@@ -20,40 +20,53 @@ _CALL = re.compile(r"^([A-Za-z][\w.-]*)(?:\((.*)\))?$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Call:
-    """A name with parameters, as in `dfa(form=block)`."""
+    """A name with parameters, as in `dfa(form=block)`, and what is added, as in `dfa+penalty(1e-2)`."""
 
     name: str
     params: Mapping[str, Value] = field(default_factory=dict)
+    plus: tuple[Call, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Call:
+        first, *added = split_list(text, "+")
+        call = cls._parse_one(first)
+        return cls(call.name, call.params, tuple(cls._parse_one(part) for part in added))
+
+    @classmethod
+    def _parse_one(cls, text: str) -> Call:
         match = _CALL.match(text.strip())
         if not match:
             raise BadInput(f"Cannot read {text!r}.", "Write a name, or name(key=value,…).")
         params: dict[str, Value] = {}
-        for part in split_list(match[2] or ""):
-            key, equals, value = part.partition("=")
-            if not equals:
+        parts = split_list(match[2] or "")
+        for part in parts:
+            key, equals, value = _key_and_value(part)
+            if not equals and len(parts) > 1:
                 raise BadInput(f"Cannot read {part!r} in {text!r}.", "Write key=value.")
-            params[key.strip()] = _value(value.strip())
+            params[key] = _value(value)
         return cls(match[1], params)
 
     def with_defaults(self, defaults: Mapping[str, Value], kind: str) -> Call:
-        """The same call with every parameter written out; an unknown or ill-typed one is refused."""
-        for key, value in self.params.items():
+        """The same call with every parameter written out; an unknown or ill-typed one is refused.
+
+        A single value without a name stands for the first parameter: `penalty(1e-2)`.
+        """
+        given = {key or next(iter(defaults), ""): value for key, value in self.params.items()}
+        for key, value in given.items():
             if key not in defaults:
                 known = ", ".join(sorted(defaults)) or "none"
                 raise BadInput(f"{kind} {self.name!r} has no parameter {key!r}.", f"It has: {known}.")
             _check_kind(f"{self.name}.{key}", value, defaults[key])
-        full = {key: self.params.get(key, default) for key, default in sorted(defaults.items())}
-        return Call(self.name, {k: type(defaults[k])(v) for k, v in full.items()})
+        full = {key: given.get(key, default) for key, default in sorted(defaults.items())}
+        return Call(self.name, {k: type(defaults[k])(v) for k, v in full.items()}, self.plus)
 
     def __hash__(self) -> int:
         return hash(str(self))
 
     def __str__(self) -> str:
-        inside = ",".join(f"{key}={_text(value)}" for key, value in sorted(self.params.items()))
-        return f"{self.name}({inside})" if inside else self.name
+        shown = ((f"{key}=" if key else "") + _text(value) for key, value in sorted(self.params.items()))
+        inside = ",".join(shown)
+        return "+".join([f"{self.name}({inside})" if inside else self.name, *map(str, self.plus)])
 
 
 @dataclass(frozen=True)
@@ -98,25 +111,34 @@ class RunSpec:
     @property
     def name(self) -> str:
         """The bundle's folder: readable first, unique last."""
-        return f"{self.net.name}-{self.rule.name}-s{self.seed}-{self.id}"
+        rule = "+".join([self.rule.name, *(added.name for added in self.rule.plus)])
+        return f"{self.net.name}-{rule}-s{self.seed}-{self.id}"
 
     def with_rule(self, rule: Call) -> RunSpec:
         return replace(self, rule=rule)
 
 
-def split_list(text: str) -> list[str]:
+def split_list(text: str, separator: str = ",") -> list[str]:
     """Split on commas outside parentheses: `bp,dfa(form=layer,skip=sum)` has two parts."""
     parts, depth, start = [], 0, 0
     for index, char in enumerate(text):
         depth += (char == "(") - (char == ")")
         if depth < 0:
             raise BadInput(f"Unbalanced parentheses in {text!r}.")
-        if char == "," and depth == 0:
+        if char == separator and depth == 0:
             parts.append(text[start:index].strip())
             start = index + 1
     if depth:
         raise BadInput(f"Unbalanced parentheses in {text!r}.")
     return [part for part in (*parts, text[start:].strip()) if part]
+
+
+def _key_and_value(part: str) -> tuple[str, bool, str]:
+    """`key=value`; an equals sign inside parentheses belongs to the value."""
+    key, equals, value = part.partition("=")
+    if not equals or "(" in key:
+        return "", False, part.strip()
+    return key.strip(), True, value.strip()
 
 
 def _value(text: str) -> Value:

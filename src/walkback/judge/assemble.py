@@ -110,5 +110,5 @@ def _siblings(bundle: Bundle, others: Sequence[Bundle]) -> list[Bundle]:
     return [
         other
         for other in others
-        if other.card["rule"]["name"] == "frozen" and same_but_rule(bundle.spec, other.spec)
+        if other.card["rule"]["label"] == "frozen" and same_but_rule(bundle.spec, other.spec)
     ]

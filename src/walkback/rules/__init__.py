@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from walkback.core.registry import Registry
-from walkback.core.spec import Call
+from walkback.core.spec import Call, Value
+from walkback.rules.base import Modifier as Modifier
 from walkback.rules.base import Rule as Rule
 
 rules: Registry[type[Rule]] = Registry(
@@ -13,8 +16,12 @@ rules: Registry[type[Rule]] = Registry(
         "dfa": "walkback.rules.dfa:DFA",
         "fa": "walkback.rules.fa:FA",
         "frozen": "walkback.rules.frozen:Frozen",
+        "ladder": "walkback.rules.partial:Ladder",
+        "mixed": "walkback.rules.mixed:Mixed",
+        "shallow": "walkback.rules.partial:Shallow",
     },
 )
+modifiers: Registry[type[Modifier]] = Registry("addition", {"penalty": "walkback.rules.penalty:Penalty"})
 
 
 def resolve_rule(text: str | Call) -> Call:
@@ -23,10 +30,50 @@ def resolve_rule(text: str | Call) -> Call:
     rule = rules[call.name]
     full = call.with_defaults(rule.defaults, "rule")
     rule.check_choices(full)
+    added = tuple(_resolve_addition(addition) for addition in full.plus)
+    return Call(full.name, full.params, added)
+
+
+def _resolve_addition(call: Call) -> Call:
+    modifier = modifiers[call.name]
+    full = call.with_defaults(modifier.defaults, "addition")
+    modifier.check_choices(full)
     return full
+
+
+def describe_rule(call: Call) -> dict[str, str]:
+    """What a reader needs to know of a rule without importing it; `label` is its short name."""
+    rule = rules[call.name]
+    parts = [rule, *(modifiers[added.name] for added in call.plus)]
+    return {
+        "label": "+".join([_short(call, rule.defaults), *(_added(addition) for addition in call.plus)]),
+        "name": call.name,
+        "variant": str(call),
+        "role": rule.role,
+        "citation": "; ".join(part.citation for part in parts),
+        "about": "; ".join(part.about for part in parts),
+        "ours": "; ".join(part.ours for part in parts if part.ours),
+    }
+
+
+def _short(call: Call, defaults: Mapping[str, Value]) -> str:
+    """The name, with only those parameters that are not the default."""
+    changed = {key: value for key, value in call.params.items() if value != defaults.get(key)}
+    return str(Call(call.name, changed))
+
+
+def _added(call: Call) -> str:
+    """`penalty(0.01)`: what was added is always shown, by its first parameter."""
+    defaults = modifiers[call.name].defaults
+    first = next(iter(defaults))
+    others = {key: value for key, value in call.params.items() if value != defaults[key] and key != first}
+    return str(Call(call.name, {"": call.params[first], **others}))
 
 
 def make_rule(text: str | Call) -> Rule:
     """A rule without its feedback yet: `setup` draws it, loading a checkpoint restores it."""
     call = resolve_rule(text)
-    return rules[call.name](**call.params)
+    rule = rules[call.name].build(**call.params)
+    for addition in call.plus:
+        rule = modifiers[addition.name](rule, **addition.params)
+    return rule

@@ -30,14 +30,19 @@ class Rule(nn.Module, ABC):
     about: ClassVar[str]
     ours: ClassVar[str] = ""
     role: ClassVar[str] = "rule"
-    wiring: ClassVar[Wiring]
-    has_feedback: ClassVar[bool] = False
+    wiring: Wiring
+    has_feedback: bool = False
     defaults: ClassVar[dict[str, Value]] = {}
     choices: ClassVar[dict[str, tuple[Value, ...]]] = {}
 
     def __init__(self, **params: Value) -> None:
         super().__init__()
         self.params = params
+
+    @classmethod
+    def build(cls, **params: Value) -> Rule:
+        """The rule for these parameters; a rule with several forms may answer with a class of its own."""
+        return cls(**params)
 
     @classmethod
     def check_choices(cls, call: Call) -> None:
@@ -54,11 +59,6 @@ class Rule(nn.Module, ABC):
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         """Draw the rule's feedback for the shapes seen in a trace."""
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Take over the feedback that was saved with a checkpoint."""
-        for key, value in state.items():
-            self.register_buffer(key, value)
-
     @abstractmethod
     def credits(self, trace: Trace) -> list[Tensor]:
         """[a_0 … a_L] for a probe trace."""
@@ -71,6 +71,10 @@ class Rule(nn.Module, ABC):
         """Within this context a block's own backward pass is the rule's (its exact one by default)."""
         return contextlib.nullcontext()
 
+    def extra_loss(self, trace: Trace) -> Tensor | None:
+        """A scalar that training minimises beside the cross-entropy, if the rule has one."""
+        return None
+
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
         """The parameters this rule trains."""
         return dict(net.model.named_parameters())
@@ -82,10 +86,15 @@ class Rule(nn.Module, ABC):
         """
         with self.inside(net):
             trace = net.trace(x, y, self.wiring)
-        credits = self.training_credits(trace)
+        arriving = [gradient / trace.count for gradient in (trace.error, *self.training_credits(trace))]
         sources = [trace.logits, *(trace.outputs[layer] for layer in trace.cuts)]
-        arriving = [trace.error, *credits]
-        torch.autograd.backward(sources, [gradient / trace.count for gradient in arriving])
+        pairs: list[tuple[Tensor, Tensor | None]] = list(zip(sources, arriving, strict=True))
+        extra = self.extra_loss(trace)
+        if extra is not None:
+            pairs.append((extra, None))
+        # What depends on no trained parameter has nothing to receive, as the stem of a shallow net.
+        pairs = [(source, gradient) for source, gradient in pairs if source.requires_grad]
+        torch.autograd.backward([source for source, _ in pairs], [gradient for _, gradient in pairs])
         return trace
 
 
@@ -115,3 +124,30 @@ class ChainRule(Rule):
                 (credit,) = torch.autograd.grad(trace.block(layer, below), below, credits[0])
                 credits.insert(0, credit)
         return credits
+
+
+class Modifier(Rule):
+    """A rule made from another one: it does what the inner rule does, except where it says otherwise."""
+
+    def __init__(self, inner: Rule, **params: Value) -> None:
+        super().__init__(**params)
+        self.inner = inner
+        self.wiring, self.has_feedback = inner.wiring, inner.has_feedback
+
+    def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        self.inner.setup(trace, generator)
+
+    def credits(self, trace: Trace) -> list[Tensor]:
+        return self.inner.credits(trace)
+
+    def training_credits(self, trace: Trace) -> list[Tensor]:
+        return self.inner.training_credits(trace)
+
+    def inside(self, net: Adapter) -> AbstractContextManager[None]:
+        return self.inner.inside(net)
+
+    def extra_loss(self, trace: Trace) -> Tensor | None:
+        return self.inner.extra_loss(trace)
+
+    def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
+        return self.inner.trained(net)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import contextlib
+from contextlib import AbstractContextManager
 
-from walkback.core.errors import NotApplicable
+import torch
+from torch import Tensor, nn
+
+from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
 from walkback.rules.base import Rule
+from walkback.rules.broadcast import feature_width, to_state
+from walkback.rules.patching import Sender, linears_in_blocks, patched
 
 
 class DFA(Rule):
     """`a_l = B_lᵀ e` with `B_l` of shape [classes, width], N(0, 1)/√classes.
 
-    Block form: the credit arrives at a block's output and takes the exact chain inside the block; the
-    skip connection is cut, so no block sees another's credit. For token-shaped states with one label
-    per sample every token receives the same credit (broadcast).
+    `form=block`: the credit arrives at a block's output and takes the exact chain inside the block.
+    `form=layer`: every Linear inside the block, too, passes down a projection of e in place of what it
+    received, so that each activation has a matrix of its own (Nøkland's form).
+    `skip=cut`: no block sees another's credit. `skip=sum`: the skip connection carries the credit of the
+    block above down to the one below, `a_l = B_lᵀ e + a_{l+1}`.
+    Tokens with one label per sample all receive the same credit (broadcast).
     """
 
     name = "dfa"
@@ -25,28 +33,48 @@ class DFA(Rule):
     wiring = "cut"
     has_feedback = True
     defaults = {"form": "block", "skip": "cut"}  # noqa: RUF012
-    choices = {"form": ("block",), "skip": ("cut",)}  # noqa: RUF012
+    choices = {"form": ("block", "layer"), "skip": ("cut", "sum")}  # noqa: RUF012
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
-        classes = trace.logits.shape[-1]
         for layer, h in enumerate(trace.states):
-            drawn = torch.randn(classes, _width(h, trace), generator=generator, dtype=torch.float64)
-            self.register_buffer(f"feedback_{layer}", (drawn / classes**0.5).to(h))
+            width = feature_width(h, trace, self.name)
+            self._draw(f"feedback_{layer}", width, h, trace, generator)
+        if self.params["form"] == "layer":
+            for path, linear in linears_in_blocks(trace.net, "dfa(form=layer)").items():
+                self._draw(_key(path), linear.in_features, linear.weight, trace, generator)
+
+    def _draw(self, key: str, width: int, like: Tensor, trace: Trace, generator: torch.Generator) -> None:
+        classes = trace.logits.shape[-1]
+        drawn = torch.randn(classes, width, generator=generator, dtype=torch.float64)
+        self.register_buffer(key, (drawn / classes**0.5).to(like))
 
     def credits(self, trace: Trace) -> list[Tensor]:
-        return [self._credit(layer, trace) for layer in range(trace.depth + 1)]
+        credits = [self._credit(layer, trace) for layer in range(trace.depth + 1)]
+        if self.params["skip"] == "sum":
+            for layer in range(trace.depth - 1, -1, -1):
+                credits[layer] = credits[layer] + credits[layer + 1]
+        return credits
 
     def _credit(self, layer: int, trace: Trace) -> Tensor:
-        h, feedback = trace.states[layer], self.get_buffer(f"feedback_{layer}")
-        credit = trace.error.to(feedback) @ feedback
-        between = h.dim() - credit.dim()
-        return credit.reshape(len(h), *[1] * between, -1).expand_as(h).to(h) if between else credit.to(h)
+        feedback = self.get_buffer(f"feedback_{layer}")
+        return to_state(trace.error.to(feedback) @ feedback, trace.states[layer])
+
+    def training_credits(self, trace: Trace) -> list[Tensor]:
+        if self.params["form"] == "layer":
+            self._error_of_step = trace.error / trace.count
+        return self.credits(trace)
+
+    def inside(self, net: Adapter) -> AbstractContextManager[None]:
+        """In layer form each Linear of the blocks sends down its own projection of the step's error."""
+        if self.params["form"] == "block":
+            return contextlib.nullcontext()
+
+        def sender(path: str, linear: nn.Linear) -> Sender:
+            feedback = self.get_buffer(_key(path)).to(linear.weight)
+            return lambda delta, x: to_state(self._error_of_step.to(feedback) @ feedback, x)
+
+        return patched(linears_in_blocks(net, "dfa(form=layer)"), sender, "dfa(form=layer)")
 
 
-def _width(h: Tensor, trace: Trace) -> int:
-    if h.dim() < 2 or (h.dim() > 3 and not trace.per_token):
-        raise NotApplicable(
-            f"dfa has no feedback for a state of shape {tuple(h.shape)}.",
-            "It handles [batch, width] and [batch, tokens, width].",
-        )
-    return h.shape[-1]
+def _key(path: str) -> str:
+    return "direct_" + path.replace(".", "_")

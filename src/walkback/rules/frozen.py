@@ -1,19 +1,33 @@
-"""Frozen blocks: the matched baseline of D3. Stem, terminal norm and head learn through fixed blocks."""
+"""Frozen blocks: the matched baseline of D3. Stem, terminal norm and head learn; the blocks never move."""
 
 from __future__ import annotations
 
 from torch import nn
 
+from walkback.core.spec import Value
 from walkback.nets.adapter import Adapter
-from walkback.rules.bp import BP
+from walkback.rules.base import Modifier, Rule
 
 
-class Frozen(BP):
+class Frozen(Modifier):
+    """With `stem=bp` the stem learns by backprop through the frozen blocks; else by that rule's credit.
+
+    The null matters: a stem trained by DFA can be far worse than one trained by backprop, so a gain
+    over `frozen(stem=bp)` and one over `frozen(stem=dfa)` are two different statements.
+    """
+
     name = "frozen"
     citation = "architecture-matched random blocks, diagnostic (d) of the FA paper"
-    about = "blocks fixed at initialisation; the rest trained by backprop through them"
+    about = "blocks fixed at initialisation; the rest trained, the stem by the rule given"
     role = "baseline"
+    defaults = {"stem": "bp"}  # noqa: RUF012
+
+    @classmethod
+    def build(cls, **params: Value) -> Rule:
+        from walkback.rules import make_rule
+
+        return cls(make_rule(str(params["stem"])), **params)
 
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
         fixed = net.block_parameters()
-        return {name: p for name, p in super().trained(net).items() if name not in fixed}
+        return {name: p for name, p in self.inner.trained(net).items() if name not in fixed}

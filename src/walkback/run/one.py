@@ -26,7 +26,7 @@ from walkback.data.feed import Feed
 from walkback.measure import measure_light
 from walkback.nets import Adapter, build_net
 from walkback.nets.trace import Trace
-from walkback.rules import Rule, make_rule
+from walkback.rules import Rule, describe_rule, make_rule
 from walkback.store import Bundle, Store
 from walkback.store.bundle import Arrays, Member, pack_arrays, pack_items
 from walkback.store.provenance import environment
@@ -187,17 +187,8 @@ def test_items(net: Adapter, feed: Feed) -> tuple[np.ndarray, float]:
 
 def card_of(spec: RunSpec, dataset: Dataset, net: Adapter) -> dict[str, Any]:
     """What a reader of the bundle needs to know without importing walkback's nets or rules."""
-    rule = make_rule(spec.rule)
     return {
-        "rule": {
-            "label": _short(spec.rule.name, dict(spec.rule.params), rule.defaults),
-            "name": rule.name,
-            "variant": str(spec.rule),
-            "role": rule.role,
-            "citation": rule.citation,
-            "about": rule.about,
-            "ours": rule.ours,
-        },
+        "rule": describe_rule(spec.rule),
         "net": {
             "label": str(spec.net),
             "fingerprint": fingerprint(net),
@@ -270,10 +261,3 @@ def _load_state(state: TrainState, arrays: Arrays) -> None:
     state.moments = part("moments")
     state.epoch = int(arrays["epoch"][0])
     state.train_loss = float(arrays["train_loss"][0])
-
-
-def _short(name: str, params: dict[str, Any], defaults: dict[str, Any]) -> str:
-    """The label people use: the name, with only those parameters that are not the default."""
-    changed = {key: value for key, value in params.items() if value != defaults.get(key)}
-    inside = ",".join(f"{key}={value}" for key, value in sorted(changed.items()))
-    return f"{name}({inside})" if inside else name

@@ -1,0 +1,46 @@
+"""Stem and blocks by two rules: the fourth cell of D3's stem × blocks table."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from walkback.core.spec import Value
+from walkback.nets.trace import Trace
+from walkback.rules.base import Modifier, Rule
+
+
+class Mixed(Modifier):
+    """`mixed(stem=bp,blocks=dfa)`: the blocks learn by one rule, the stem by the credit of another."""
+
+    name = "mixed"
+    citation = "stem × blocks factorial, walkback"
+    about = "the stem by one rule, the blocks by another"
+    ours = "a control that tells a good stem from good blocks"
+    defaults = {"blocks": "dfa", "stem": "bp"}  # noqa: RUF012
+
+    def __init__(self, inner: Rule, stem_rule: Rule, **params: Value) -> None:
+        super().__init__(inner, **params)
+        self.stem_rule = stem_rule
+        # A chain is cut below its first block, so that the stem can be given a credit of its own.
+        self.wiring = "cut" if inner.wiring == "cut" else "probe"
+        self.has_feedback = inner.has_feedback or stem_rule.has_feedback
+
+    @classmethod
+    def build(cls, **params: Value) -> Rule:
+        from walkback.rules import make_rule
+
+        return cls(make_rule(str(params["blocks"])), make_rule(str(params["stem"])), **params)
+
+    def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        self.inner.setup(trace, generator)
+        self.stem_rule.setup(trace, generator)
+
+    def credits(self, trace: Trace) -> list[Tensor]:
+        return [self.stem_rule.credits(trace)[0], *self.inner.credits(trace)[1:]]
+
+    def training_credits(self, trace: Trace) -> list[Tensor]:
+        with_stem = trace.net.trace(trace.inputs, trace.labels, "probe")
+        stem = self.stem_rule.credits(with_stem)[0]
+        rest = self.inner.training_credits(trace)
+        return [stem, *(rest[1:] if self.wiring == "cut" else rest)]

@@ -1,0 +1,205 @@
+"""The forms and combinations of rules, each against its formula written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.conftest import ready_rule
+from tests.rules.test_rules import autograd_gradients, gelu_slope, gradients, relative
+from walkback.core.errors import BadInput, UnknownName
+from walkback.rules import describe_rule, make_rule, resolve_rule
+
+
+def test_fa_block_form_sends_credit_from_block_to_block_without_the_skip(net, batch):
+    x, y = batch
+    rule, trace = ready_rule("fa(form=block)", net, x, y), net.probe(x, y)
+    b = [rule.get_buffer(f"feedback_{layer}") for layer in range(4)]
+    assert [tuple(m.shape) for m in b] == [(16, 16)] * 3 + [(5, 16)]
+    expected = [trace.error @ b[3] @ b[2] @ b[1] @ b[0], trace.error @ b[3] @ b[2] @ b[1]]
+    expected += [trace.error @ b[3] @ b[2], trace.error @ b[3]]
+    for mine, slow in zip(rule.credits(trace), expected, strict=True):
+        assert relative(mine, slow) < 1e-12
+    found = gradients(rule, net, x, y)
+    block, h = net.model.blocks[1], trace.states[1].detach()
+    names, parameters = zip(*block.named_parameters(), strict=True)
+    local = torch.autograd.grad(((block(h) - h) * expected[2]).sum() / len(y), parameters)
+    for name, gradient in zip(names, local, strict=True):
+        assert relative(found[f"blocks.1.{name}"], gradient) < 1e-12
+
+
+def test_fa_block_feedback_reaches_all_blocks_below_it_and_none_above(net, batch):
+    rule = ready_rule("fa(form=block)", net, *batch)
+    before = gradients(rule, net, *batch)
+    rule.get_buffer("feedback_1").mul_(-1)
+    after = gradients(rule, net, *batch)
+    changed = {
+        name.rsplit(".", 2)[0] if "blocks" in name else name.split(".")[0]
+        for name in before
+        if not torch.equal(before[name], after[name])
+    }
+    assert changed == {"stem", "blocks.0"}
+
+
+def test_dfa_skip_sum_lets_the_skip_carry_the_credits_of_all_blocks_above(net, batch):
+    rule, trace = ready_rule("dfa(skip=sum)", net, *batch), net.probe(*batch)
+    own = [trace.error @ rule.get_buffer(f"feedback_{layer}") for layer in range(4)]
+    for layer, mine in enumerate(rule.credits(trace)):
+        assert relative(mine, sum(own[layer:])) < 1e-12
+
+
+def test_dfa_layer_form_gives_every_activation_its_own_projection(net, batch):
+    """Written out: W2 learns from B_l e, W1 from (B e)∘gelu'(z), the norm from a third projection."""
+    x, y = batch
+    rule, trace = ready_rule("dfa(form=layer)", net, x, y), net.probe(x, y)
+    found = gradients(rule, net, x, y)
+    for layer in (1, 2, 3):
+        block, h = net.model.blocks[layer - 1], trace.states[layer - 1].detach()
+        sigma = (h.var(-1, unbiased=False, keepdim=True) + block.ln.eps).sqrt()
+        unit = (h - h.mean(-1, keepdim=True)) / sigma
+        n = unit * block.ln.weight + block.ln.bias
+        z = n @ block.fc1.weight.T + block.fc1.bias
+        a = trace.error @ rule.get_buffer(f"feedback_{layer}")
+        dz = (trace.error @ rule.get_buffer(f"direct_blocks_{layer - 1}_fc2")) * gelu_slope(z)
+        dn = trace.error @ rule.get_buffer(f"direct_blocks_{layer - 1}_fc1")
+        expected = {
+            "fc2.weight": a.T @ F.gelu(z), "fc2.bias": a.sum(0), "fc1.weight": dz.T @ n,
+            "fc1.bias": dz.sum(0), "ln.weight": (dn * unit).sum(0), "ln.bias": dn.sum(0),
+        }  # fmt: skip
+        for name, gradient in expected.items():
+            assert relative(found[f"blocks.{layer - 1}.{name}"], gradient / len(y)) < 1e-10, name
+
+
+def test_the_three_forms_of_dfa_are_three_rules(net, batch):
+    texts = ("dfa", "dfa(form=layer)", "dfa(skip=sum)")
+    grads = [gradients(ready_rule(text, net, *batch), net, *batch) for text in texts]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert relative(grads[one]["blocks.0.fc1.weight"], grads[other]["blocks.0.fc1.weight"]) > 0.1
+
+
+def test_frozen_with_another_stem_rule_trains_the_stem_by_its_credit(net, batch):
+    frozen = make_rule("frozen(stem=dfa)")
+    frozen.setup(net.probe(*batch), torch.Generator().manual_seed(2))
+    dfa = ready_rule("dfa", net, *batch)
+    assert frozen.ready and frozen.has_feedback
+    for name in ("stem.weight", "stem.bias", "out_head.weight", "out_ln.weight"):
+        assert torch.equal(gradients(frozen, net, *batch)[name], gradients(dfa, net, *batch)[name])
+    assert {name.split(".")[0] for name in frozen.trained(net)} == {"stem", "out_ln", "out_head"}
+    assert describe_rule(resolve_rule("frozen(stem=dfa)"))["role"] == "baseline"
+
+
+def trained_parts(text, net):
+    return {
+        ".".join(n.split(".")[:2]) if "blocks" in n else n.split(".")[0]
+        for n in make_rule(text).trained(net)
+    }
+
+
+def test_shallow_and_ladder_train_the_top_only(net, batch):
+    assert trained_parts("shallow", net) == {"out_ln", "out_head"}
+    assert trained_parts("ladder(2)", net) == {"blocks.1", "blocks.2", "out_ln", "out_head"}
+    assert trained_parts("ladder(k=0)", net) == trained_parts("shallow", net)
+    with pytest.raises(BadInput, match="does not fit a net of 3 blocks"):
+        make_rule("ladder(4)").trained(net)
+    rule = make_rule("shallow")
+    kept = rule.trained(net)
+    for name, parameter in net.model.named_parameters():
+        parameter.requires_grad_(name in kept)
+    rule.deposit_gradients(net, *batch)
+    assert net.model.out_head.weight.grad is not None and net.model.stem.weight.grad is None
+
+
+@pytest.mark.parametrize("blocks", ["dfa", "fa", "fa(form=block)", "bp"])
+@pytest.mark.parametrize("stem", ["bp", "dfa"])
+def test_mixed_takes_the_stem_from_one_rule_and_the_blocks_from_another(net, batch, stem, blocks):
+    mixed = make_rule(f"mixed(stem={stem},blocks={blocks})")
+    mixed.setup(net.probe(*batch), torch.Generator().manual_seed(2))
+    inner, outer = mixed.inner, mixed.stem_rule
+    found = gradients(mixed, net, *batch)
+    of_blocks = gradients(inner, net, *batch)
+    a0 = outer.credits(net.probe(*batch))[0]
+    stem_gradient = a0.T @ batch[0] / len(batch[1])
+    assert relative(found["stem.weight"], stem_gradient) < 1e-10
+    for name in of_blocks:
+        if not name.startswith("stem"):
+            assert relative(found[name], of_blocks[name]) < 1e-10, name
+
+
+def penalised(net, x, y, weight, *, detached):
+    """Mean cross-entropy plus λ Σ_l mean ‖f_l‖², written out; its gradients by autograd."""
+    h, total = net.model.stem(x), 0.0
+    for block in net.model.blocks:
+        source = h.detach() if detached else h
+        branch = block.fc2(F.gelu(block.fc1(block.ln(source))))
+        total = total + branch.square().sum(-1).mean()
+        h = h + (block(h) - h)
+    names, parameters = zip(*net.model.named_parameters(), strict=True)
+    found = torch.autograd.grad(weight * total, parameters, allow_unused=True)
+    return {
+        n: torch.zeros_like(p) if g is None else g for n, p, g in zip(names, parameters, found, strict=True)
+    }
+
+
+def test_a_penalty_on_a_cut_rule_is_local_and_on_backprop_end_to_end(net, batch):
+    x, y = batch
+    for text, detached in (("dfa", True), ("bp", False)):
+        plain = gradients(ready_rule(text, net, x, y), net, x, y)
+        rule = ready_rule(f"{text}+penalty(0.3)", net, x, y)
+        found = gradients(rule, net, x, y)
+        extra = penalised(net, x, y, 0.3, detached=detached)
+        for name in found:
+            assert torch.allclose(found[name], plain[name] + extra[name], rtol=1e-9, atol=1e-12), (
+                text,
+                name,
+            )
+    assert extra["stem.weight"].abs().sum() > 0, "end to end reaches the stem"
+
+
+def test_a_penalty_leaves_the_credits_alone_and_weight_zero_changes_nothing(net, batch):
+    plain, zero = ready_rule("dfa", net, *batch), ready_rule("dfa+penalty(0)", net, *batch)
+    one, other = gradients(plain, net, *batch), gradients(zero, net, *batch)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    for a, b in zip(plain.credits(net.probe(*batch)), zero.credits(net.probe(*batch)), strict=True):
+        assert torch.equal(a, b)
+    mean = gradients(ready_rule("dfa+penalty(weight=0.3,over=mean)", net, *batch), net, *batch)
+    total = gradients(ready_rule("dfa+penalty(0.3)", net, *batch), net, *batch)
+    name = "blocks.1.fc2.bias"
+    assert torch.allclose((total[name] - one[name]) / 16, mean[name] - one[name], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "variant"),
+    [
+        ("dfa", "dfa", "dfa(form=block,skip=cut)"),
+        ("dfa(form=layer)+penalty(1e-2)", "dfa(form=layer)+penalty(0.01)", None),
+        (
+            "dfa+penalty(1e-4)",
+            "dfa+penalty(0.0001)",
+            "dfa(form=block,skip=cut)+penalty(over=sum,weight=0.0001)",
+        ),
+        ("frozen(stem=dfa(skip=sum))", "frozen(stem=dfa(skip=sum))", "frozen(stem=dfa(skip=sum))"),
+        ("mixed(stem=bp,blocks=fa)", "mixed(blocks=fa)", "mixed(blocks=fa,stem=bp)"),
+    ],
+)
+def test_rules_are_written_and_read_back(text, label, variant):
+    call = resolve_rule(text)
+    assert resolve_rule(str(call)) == call
+    about = describe_rule(call)
+    assert about["label"] == label and about["variant"] == (variant or str(call))
+    assert resolve_rule(label) == call
+
+
+def test_an_unknown_addition_or_stem_is_refused():
+    with pytest.raises(UnknownName, match="Unknown addition 'penlty'"):
+        resolve_rule("dfa+penlty(1)")
+    with pytest.raises(UnknownName, match="Unknown rule 'dfaa'"):
+        make_rule("frozen(stem=dfaa)")
+    with pytest.raises(BadInput, match="Choose: sum, mean"):
+        resolve_rule("dfa+penalty(weight=1,over=max)")
+
+
+def test_exact_rules_of_this_net_still_agree_with_autograd(net, batch):
+    exact = autograd_gradients(net, *batch)
+    found = gradients(make_rule("mixed(stem=bp,blocks=bp)"), net, *batch)
+    assert all(relative(found[name], exact[name]) < 1e-10 for name in exact)
