@@ -21,7 +21,7 @@ TABLE = {
     "nets": {"core", "nets"},
     "rules": {"core", "nets", "rules"},
     "train": {"core", "nets", "rules", "train"},
-    "measure": {"core", "nets", "measure"},
+    "measure": {"core", "nets", "rules", "measure"},
 }
 APP = {"run", "protocol", "cli", "__init__"}
 NO_TORCH = {"core", "store", "judge", "report"}

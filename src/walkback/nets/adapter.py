@@ -131,6 +131,11 @@ class Adapter:
         args, kwargs = call(h.clone())  # a block may work in place
         return _first_tensor(self.blocks[layer - 1](*args, **kwargs))
 
+    def read_out(self, h: Tensor) -> Tensor:
+        """`head(out_ln(h))`."""
+        assert self.head is not None
+        return self.head(h if self.out_ln is None else self.out_ln(h))
+
     def forward_from(self, x: Batch, layer: int, h: Tensor) -> Tensor:
         """Logits with h_layer replaced by `h`: what the tail of the net makes of it."""
 

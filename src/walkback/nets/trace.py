@@ -100,7 +100,24 @@ class Trace:
 
     def tail(self, layer: int, h: Tensor) -> Tensor:
         """Logits from layer `layer` on, with h_layer replaced by `h`."""
-        return self.net.forward_from(self.inputs, layer, h)
+        if not self.sequential:
+            return self.net.forward_from(self.inputs, layer, h)
+        for above in range(layer + 1, self.depth + 1):
+            h = self.block(above, h)
+        return self.net.read_out(h)
+
+    @cached_property
+    def sequential(self) -> bool:
+        """Whether the net is its blocks one after the other and then `head(out_ln(h_L))`, nothing else."""
+        if not self.contiguous or self.net.head is None:
+            return False
+        try:
+            with torch.no_grad():
+                again = self.net.read_out(self.states[-1].detach())
+        except RuntimeError:
+            return False
+        same = again.shape == self.logits.shape
+        return same and torch.allclose(again, self.logits, rtol=1e-4, atol=1e-5, equal_nan=True)
 
     def rows(self, tensor: Tensor) -> Float[Tensor, "rows features"]:
         """One row per unit: a sample with tokens and maps flattened, or a token with its own label."""

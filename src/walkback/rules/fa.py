@@ -98,17 +98,7 @@ def _head(net: Adapter) -> nn.Linear:
 
 def _check_head(trace: Trace) -> None:
     """B_o is carried through the terminal norm alone: nothing else may lie between h_L and the logits."""
-    if trace.wiring != "probe":  # training passes of one net need no second look
-        return
-    net, h = trace.net, trace.states[-1].detach()
-    try:
-        with torch.no_grad():
-            read = _head(net)(h if net.out_ln is None else net.out_ln(h))
-        whole = read.shape == trace.logits.shape
-        whole = whole and torch.allclose(read, trace.logits, rtol=1e-4, atol=1e-5)
-    except RuntimeError:
-        whole = False
-    if not whole and bool(torch.isfinite(trace.logits).all()):
+    if trace.wiring == "probe" and not trace.sequential:  # a training pass needs no second look
         raise NotApplicable(
             f"{_NAME} needs logits = head(out_ln(h_L)), and this model does more.",
             "Name the terminal norm with out_ln=…, if there is one.",

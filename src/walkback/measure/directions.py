@@ -1,0 +1,172 @@
+"""What a credit does to the loss: nudging along it, and correlating it with random perturbations.
+
+Both use steps *relative* to the size of the state. With an absolute step the exact gradient itself
+scores nothing once states are large: the loss difference drowns in float32 rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from walkback.measure.rows import exact, row_norms
+
+Losses = Callable[[Tensor], Float[Tensor, " rows"]]  # a state → the loss of each row
+HALVINGS = 5
+
+
+@dataclass(frozen=True)
+class Nudge:
+    """ν = Δ(a)/Δ(g): 1 for the gradient itself, 0 within `band_mean ± band_sd` for random directions."""
+
+    ratio: float
+    band_mean: float
+    band_sd: float
+    eta: float
+    n_valid: int
+
+    @classmethod
+    def not_applicable(cls) -> Nudge:
+        return cls(math.nan, math.nan, math.nan, math.nan, 0)
+
+
+def nudge(
+    losses: Losses,
+    h: Tensor,
+    a: Tensor,
+    g: Tensor,
+    generator: torch.Generator,
+    *,
+    eta: float = 1e-2,
+    directions: int = 20,
+) -> Nudge:
+    """How much of the gradient's own gain a step along −a brings.
+
+    `Δ(u) = mean_i ½[Φ(h − η‖h_i‖u_i) − Φ(h + η‖h_i‖u_i)]` with unit rows u. If even −g does not lower
+    the loss, η is halved up to five times, and then the test is not applicable.
+    """
+    valid = has_direction(a) & has_direction(g)
+    if not bool(valid.any()):
+        return Nudge.not_applicable()
+    unit_a, unit_g = unit_rows(a), unit_rows(g)
+    for _ in range(HALVINGS + 1):
+        best = _gain(losses, h, unit_g, eta, valid)
+        if best < 0:
+            break
+        eta /= 2
+    else:
+        return Nudge.not_applicable()
+    band = torch.tensor(
+        [_gain(losses, h, random_unit_rows(h, generator), eta, valid) / best for _ in range(directions)],
+        dtype=torch.float64,
+    )
+    ratio = _gain(losses, h, unit_a, eta, valid) / best
+    return Nudge(ratio, float(band.mean()), float(band.std()), eta, int(valid.sum()))
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """ρ of the credit (Pearson and Spearman, mean over rows), beside ρ of the gradient: its ceiling."""
+
+    rho: float
+    rho_spearman: float
+    ceiling: float
+    se: float
+    n_valid: int
+
+
+def perturbation_correlation(
+    losses: Losses,
+    h: Tensor,
+    a: Tensor,
+    g: Tensor,
+    generator: torch.Generator,
+    *,
+    directions: int = 32,
+    epsilon: float = 1e-3,
+) -> Perturbation:
+    """Does ⟨a_i, v⟩ predict how the loss of row i changes along v?
+
+    `q = Φ(h + ε‖h‖v) − Φ(h − ε‖h‖v)` for `directions` unit vectors v, drawn anew for every row; ρ is
+    the correlation over directions, averaged over rows. In the linear regime it equals the cosine.
+    """
+    size = state_sizes(h)
+    expected_a, expected_g, seen = [], [], []
+    for _ in range(directions):
+        v = random_unit_rows(h, generator)
+        step = epsilon * size * v
+        seen.append(exact(losses(h + step)) - exact(losses(h - step)))
+        expected_a.append(_row_products(a, v))
+        expected_g.append(_row_products(g, v))
+    q, p_a, p_g = torch.stack(seen), torch.stack(expected_a), torch.stack(expected_g)
+    rho, ceiling = row_correlations(p_a, q), row_correlations(p_g, q)
+    ranks = row_correlations(_ranks(p_a), _ranks(q))
+    known = rho[~rho.isnan()]
+    se = float(known.std() / len(known) ** 0.5) if len(known) > 1 else math.nan
+    return Perturbation(_nanmean(rho), _nanmean(ranks), _nanmean(ceiling), se, len(known))
+
+
+def stable_losses(
+    logits: Float[Tensor, "*rows classes"], labels: Int[Tensor, "*rows"]
+) -> Float[Tensor, "*rows"]:
+    """Cross-entropy as `softplus(lse_{c≠y} − z_y)`: keeps its digits where a sample is fitted."""
+    index = labels.unsqueeze(-1)
+    others = logits.scatter(-1, index, float("-inf")).logsumexp(-1)
+    return torch.nn.functional.softplus(others - logits.gather(-1, index).squeeze(-1))
+
+
+def unit_rows(tensor: Tensor) -> Tensor:
+    """Each row (all axes but the first) divided by its norm, whatever its scale; zero rows stay zero."""
+    rows = exact(tensor).flatten(1)
+    norms = row_norms(rows).unsqueeze(1)
+    unit = torch.where(norms > 0, rows / torch.where(norms > 0, norms, 1.0), 0.0)
+    return unit.reshape(tensor.shape).to(tensor)
+
+
+def random_unit_rows(like: Tensor, generator: torch.Generator) -> Tensor:
+    drawn = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+    return unit_rows(drawn).to(like)
+
+
+def state_sizes(h: Tensor) -> Tensor:
+    """‖h_i‖, shaped to multiply h."""
+    sizes = row_norms(exact(h).flatten(1))
+    return sizes.reshape(-1, *[1] * (h.dim() - 1)).to(h)
+
+
+def has_direction(tensor: Tensor) -> Tensor:
+    largest = tensor.detach().flatten(1).abs().amax(1)
+    return torch.isfinite(largest) & (largest > 0)
+
+
+def row_correlations(
+    p: Float[Tensor, "draws rows"], q: Float[Tensor, "draws rows"]
+) -> Float[Tensor, " rows"]:
+    """Pearson over draws for each row; NaN where either side does not vary."""
+    p, q = p - p.mean(0), q - q.mean(0)
+    p, q = p / p.abs().amax(0), q / q.abs().amax(0)
+    return (p * q).sum(0) / (p.square().sum(0) * q.square().sum(0)).sqrt()
+
+
+def _gain(losses: Losses, h: Tensor, unit: Tensor, eta: float, valid: Tensor) -> float:
+    step = eta * state_sizes(h) * unit
+    change = (exact(losses(h - step)) - exact(losses(h + step))) / 2
+    return float(change[valid.cpu()].mean())
+
+
+def _row_products(a: Tensor, v: Tensor) -> Tensor:
+    return (unit_rows(exact(a)) * exact(v)).flatten(1).sum(1)
+
+
+def _ranks(values: Tensor) -> Tensor:
+    return values.argsort(0).argsort(0).double()
+
+
+def _nanmean(values: Tensor) -> float:
+    known = values[~values.isnan()]
+    return float(known.mean()) if len(known) else math.nan

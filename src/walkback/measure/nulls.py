@@ -1,0 +1,75 @@
+"""What chance alone gives: feedback drawn anew, or credits given to the wrong samples."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from walkback.measure.rows import row_cosines
+from walkback.nets.trace import Trace
+from walkback.rules.base import Rule
+
+DRAWS = 199  # the smallest rank p is then 1/200
+
+
+@dataclass(frozen=True)
+class Null:
+    """Mean cosine per layer under the null, and where the observed one lies: rank p (two-sided) and z."""
+
+    kind: str
+    mean: list[float]
+    sd: list[float]
+    p: list[float]
+    z: list[float]
+    deep_p: float
+    deep_z: float
+    draws: int
+
+
+def cosine_null(rule: Rule, trace: Trace, generator: torch.Generator, draws: int = DRAWS) -> Null:
+    """Fresh feedback for rules with a fixed one, shuffled samples for the others.
+
+    Do not replace it by a formula: the batch mean under fresh B has neither sd 1/√d nor 1/√(dN).
+    """
+    observed = mean_cosines(rule.credits(trace), trace)
+    kind = "fresh feedback" if rule.has_feedback else "shuffled samples"
+    sample = _fresh_credits if rule.has_feedback else _shuffled_credits
+    drawn = torch.tensor([mean_cosines(sample(rule, trace, generator), trace) for _ in range(draws)])
+    columns = [_place(value, drawn[:, layer]) for layer, value in enumerate(observed)]
+    deep_p, deep_z = _place(_mean(observed[1:]), drawn[:, 1:].mean(1))[2:]
+    mean, sd, p, z = (list(column) for column in zip(*columns, strict=True))
+    return Null(kind, mean, sd, p, z, deep_p, deep_z, draws)
+
+
+def mean_cosines(credits: list[Tensor], trace: Trace) -> list[float]:
+    """Mean over valid rows of cos(a_l, g_l) at each layer."""
+    pairs = zip(credits, trace.reference, strict=True)
+    return [_mean(row_cosines(trace.rows(a), trace.rows(g))[0].tolist()) for a, g in pairs]
+
+
+def _fresh_credits(rule: Rule, trace: Trace, generator: torch.Generator) -> list[Tensor]:
+    fresh = copy.deepcopy(rule)
+    fresh.setup(trace, generator)
+    return fresh.credits(trace)
+
+
+def _shuffled_credits(rule: Rule, trace: Trace, generator: torch.Generator) -> list[Tensor]:
+    order = torch.randperm(len(trace.labels), generator=generator).to(trace.labels.device)
+    return [a[order] for a in rule.credits(trace)]
+
+
+def _place(observed: float, drawn: Tensor) -> tuple[float, float, float, float]:
+    """Mean and sd of the null, rank p of |observed − mean| (counting itself), and z."""
+    mean, sd = float(drawn.mean()), float(drawn.std())
+    distance = abs(observed - mean)
+    as_far = int(((drawn - mean).abs() >= distance).sum())
+    p = (as_far + 1) / (len(drawn) + 1) if math.isfinite(distance) else math.nan
+    return mean, sd, p, (observed - mean) / sd if sd > 0 else math.nan
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
