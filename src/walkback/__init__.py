@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from walkback import credit_metrics as credit_metrics
     from walkback.core.errors import WalkbackError as WalkbackError
     from walkback.core.verdict import Outcome as Outcome
     from walkback.core.verdict import Verdict as Verdict
@@ -31,7 +32,7 @@ _PUBLIC = {
     "rules": "walkback.rules",
 }
 
-__all__ = sorted(_PUBLIC)
+__all__ = sorted([*_PUBLIC, "credit_metrics"])
 
 
 def __getattr__(name: str) -> Any:
@@ -39,6 +40,8 @@ def __getattr__(name: str) -> Any:
         from walkback.store.provenance import installed
 
         return installed("walkback")
+    if name == "credit_metrics":
+        return import_module("walkback.credit_metrics")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'walkback' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)

@@ -113,12 +113,41 @@ def test_report_and_ls_answer(trained, tmp_path, capsys):
     assert len(answer(capsys, "ls", "bundles", "--store", trained)[1]["bundles"]) == 9
 
 
+def test_replay_sweep_and_ablate_answer(trained, capsys):
+    _, found = answer(capsys, "replay", trained)
+    assert {(row["rule"], row["seed"]) for row in found["first_firing"]} == {
+        (rule, seed) for rule in ("bp", "dfa") for seed in (1, 2, 3)
+    }
+    _, found = answer(capsys, "sweep", trained)
+    defaults = [row for row in found["sweep"] if row["default"]]
+    assert {row["threshold"] for row in defaults} == {"growth", "validity", "depth_gain"}
+    _, judged = answer(capsys, "diagnose", *trained.glob("resmlp-bp-*"))
+    assert {row["verdict"] for row in defaults if row["rule"] == "bp"} == {judged["verdict"]}
+    _, paper = answer(capsys, "sweep", trained, "--logic", "paper")
+    assert {row["threshold"] for row in paper["sweep"]} == {"growth", "compat", "depth_gain"}
+    _, found = answer(capsys, "ablate", trained)
+    assert [row["rule"] for row in found["ablation"]] == ["bp", "dfa"]
+    for command in ("replay", "sweep", "ablate"):
+        assert run([command, str(trained)]) == 0
+
+
+def test_measure_adds_the_full_tier(copy_of, capsys):
+    bundle = bundle_of(copy_of, "dfa")
+    code, found = answer(capsys, "measure", bundle, "--epochs", "0,1", "--draws", "9")
+    assert code == 0 and found["measured"][0]["epochs"] == [0, 1]
+    _, verdict = answer(capsys, "diagnose", bundle)
+    assert "null" in verdict["evidence"]["C_credit_direction"]["sentence"]
+    refused(capsys, "measure", bundle, "--epochs", "9", words="no checkpoint of epoch 9")
+    refused(capsys, "measure", bundle, "--epochs", "x", words="whole numbers")
+
+
 def test_judging_and_reporting_never_load_torch(trained, tmp_path):
     code = """
 import sys
 from walkback.cli.main import run
 bundle, store, out = sys.argv[1:]
-for words in (["diagnose", bundle], ["report", store, "--out", out], ["bundle", "verify", bundle]):
+answers = [["diagnose", bundle], ["report", store, "--out", out], ["bundle", "verify", bundle]]
+for words in [*answers, ["replay", store], ["sweep", store], ["ablate", store]]:
     run(words)
 sys.exit("torch" in sys.modules)
 """

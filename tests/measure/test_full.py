@@ -225,6 +225,25 @@ def test_a_null_leaves_the_rule_with_the_feedback_it_had(net, batch):
     assert mean_cosines(rule.credits(trace), trace) == before
 
 
+def test_credit_metrics_stand_on_their_own():
+    from walkback import credit_metrics
+    from walkback.core.errors import BadInput
+
+    a, g = torch.tensor([[3.0, 4.0], [0.0, 0.0]]), torch.tensor([[5e-10, 0.0], [1.0, 0.0]])
+    found = credit_metrics.cosine(a, g)
+    assert (found.mean, found.n_valid, found.n) == (pytest.approx(0.6), 1, 2)
+    assert credit_metrics.cosine(a[:1], g[:1]).compat == pytest.approx(0.03, rel=1e-3)
+    assert credit_metrics.corrected(0.03, 5e-10) == pytest.approx(0.6)
+    assert credit_metrics.corrected(0.3, 1.0) == 0.3
+    for wrong in (lambda: credit_metrics.cosine(a, g[:1]), lambda: credit_metrics.corrected(0.1, 0.0)):
+        with pytest.raises(BadInput):
+            wrong()
+    h, gradient, losses = quadratic()
+    assert credit_metrics.nudge(losses, h, gradient, gradient, generator()).ratio == 1.0
+    rho = credit_metrics.perturbation_correlation(losses, h, gradient, gradient, generator())
+    assert rho.rho == pytest.approx(1.0)
+
+
 def test_the_full_tier_says_what_each_measure_says(net, batch):
     with net.evaluating():
         trace = net.probe(*batch)

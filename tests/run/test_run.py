@@ -240,6 +240,39 @@ def test_logits_that_are_not_finite_are_never_correct(digits):
     assert FAProtocol(model, x, y).measure().accuracy == 0
 
 
+def test_the_full_tier_is_added_from_the_checkpoint_and_reproducible(digits, tmp_path):
+    from walkback.run.full import measure_stored
+
+    (spec,) = specs(digits, ["dfa"])
+    for name in ("one", "two"):
+        bundle = run_one(spec, digits, Store(tmp_path / name))
+        assert measure_stored(bundle, [0, 2], draws=9) == [0, 2]
+        bundle.verify()
+    assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
+    table = Bundle.open(bundle.path).measurements()
+    assert table.number("alignment.null_draws@1", 2) == 9
+    assert table.number("nudge.ratio@1", 0, 2) is not None and table.number("nudge.ratio@1", 1, 2) is None
+    cosine = table.number("alignment.cosine@1", 2, 2)
+    assert cosine is not None and table.number("perturbation.ceiling@1", 2, 2) > 0.95
+    with pytest.raises(BadInput, match="no checkpoint of epoch 7"):
+        measure_stored(bundle, [7])
+
+
+def test_a_restored_run_is_the_run_that_was_trained(digits, tmp_path):
+    from walkback.measure import measure_light
+    from walkback.run.full import restore_run
+
+    for rule in ("dfa(form=layer)", "fa", "frozen(stem=dfa)", "dfa+penalty(0.1)"):
+        bundle = run_one(specs(digits, [rule], epochs=1)[0], digits, Store(tmp_path))
+        net, restored, x, y = restore_run(bundle, 1)
+        with net.evaluating():
+            trace = net.probe(x, y)
+            again = measure_light(trace, restored.credits(trace), 1)
+        stored = bundle.measurements()
+        for reading in again:
+            assert stored.get(reading.quantity, 1, reading.layer).value == reading.value, reading
+
+
 def test_processes_give_the_bits_of_one_thread_in_this_process(digits, tmp_path):
     todo = specs(digits, ["bp", "dfa", "frozen"], epochs=1)
     assert run_many(todo, Store(tmp_path / "many"), workers=2) == []

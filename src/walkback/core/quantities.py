@@ -102,6 +102,7 @@ class Measurements:
     """The readings of one run, in the order they were made."""
 
     readings: list[Reading] = field(default_factory=list)
+    _indexed: tuple[int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
     def add(
         self, epoch: int, quantity: str, value: float, layer: int | None = None, status: str = ""
@@ -124,8 +125,15 @@ class Measurements:
 
     def get(self, quantity: str, epoch: int, layer: int | None = None) -> Reading | None:
         """The reading, or None if it was never taken."""
-        key = (epoch, layer, QUANTITIES[quantity].id)
-        return next((r for r in self.readings if (r.epoch, r.layer, r.quantity) == key), None)
+        return self._index().get((epoch, layer, QUANTITIES[quantity].id))
+
+    def _index(self) -> dict[tuple[int, int | None, str], Reading]:
+        """Readings by epoch, layer and quantity; the first counts. Built anew after a change."""
+        state = (id(self.readings), len(self.readings))
+        if self._indexed != state:
+            self._by_key = {(r.epoch, r.layer, r.quantity): r for r in reversed(self.readings)}
+            self._indexed = state
+        return self._by_key
 
     def number(self, quantity: str, epoch: int, layer: int | None = None) -> float | None:
         reading = self.get(quantity, epoch, layer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from walkback.core.canonical import canonical_json
@@ -32,6 +32,19 @@ class Judged:
         return self.runs[0].role
 
 
+@dataclass(frozen=True)
+class Case:
+    """What one verdict is about: the seeds of one rule and recipe, each with its baseline."""
+
+    bundles: list[Bundle]
+    runs: list[Evidence]
+    baselines: list[Evidence | None]
+
+    def judge(self, *, logic: str = "artifact", thresholds: Thresholds | None = None) -> Judged:
+        verdict = judge(self.runs, self.baselines, logic=logic, thresholds=thresholds)
+        return Judged(self.bundles, self.runs, verdict)
+
+
 def judge_bundles(
     bundles: Sequence[Bundle],
     baselines: Sequence[Bundle] | None = None,
@@ -40,19 +53,47 @@ def judge_bundles(
     thresholds: Thresholds | None = None,
 ) -> list[Judged]:
     """One verdict per rule and recipe. Without explicit baselines, siblings in the same store serve."""
+    cases = gather(bundles, baselines)
+    return [case.judge(logic=logic, thresholds=thresholds) for case in cases]
+
+
+def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None) -> list[Case]:
+    """Read the evidence once; it can then be judged many times. Rules first, baselines last."""
     groups: dict[str, list[Bundle]] = {}
     for bundle in bundles:
         groups.setdefault(_group_key(bundle), []).append(bundle)
-    judged = []
+    siblings = dict(
+        zip((b.path for b in bundles), sibling_bundles(bundles, baselines, groups), strict=True)
+    )
+    cases = []
     for group in groups.values():
         group.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
         _check_seeds(group)
         runs = [evidence_of(bundle) for bundle in group]
-        siblings = [_baseline_for(bundle, group, baselines) for bundle in group]
-        against = [_same_epoch(run, sibling) for run, sibling in zip(runs, siblings, strict=True)]
-        verdict = judge(runs, against, logic=logic, thresholds=thresholds)
-        judged.append(Judged(group, runs, verdict))
-    return sorted(judged, key=lambda item: (item.role == "baseline", item.label))
+        against = [_same_epoch(run, siblings[b.path]) for run, b in zip(runs, group, strict=True)]
+        cases.append(Case(group, runs, against))
+    return sorted(cases, key=lambda case: (case.runs[0].role == "baseline", case.runs[0].label))
+
+
+def sibling_bundles(
+    bundles: Sequence[Bundle],
+    baselines: Sequence[Bundle] | None = None,
+    groups: Mapping[str, Sequence[Bundle]] | None = None,
+) -> list[Bundle | None]:
+    """For each bundle its measured frozen sibling: among `baselines`, else in the store it lies in."""
+    stores = {bundle.path.resolve().parent for bundle in bundles} if baselines is None else set()
+    stored = {path: Store(path).bundles() for path in stores}
+    found = []
+    for bundle in bundles:
+        others = baselines if baselines is not None else stored[bundle.path.resolve().parent]
+        known = _siblings(bundle, others)
+        alone = groups is not None and len(groups[_group_key(bundle)]) == 1
+        if not known and baselines is not None and len(baselines) == 1 and alone:
+            _check_recipe(bundle, baselines[0])
+            known = list(baselines)
+        measured = [sibling for sibling in known if sibling.measurements().epochs]
+        found.append(measured[0] if measured else None)
+    return found
 
 
 def _check_seeds(group: Sequence[Bundle]) -> None:
@@ -76,21 +117,6 @@ def _group_key(bundle: Bundle) -> str:
     if bundle.status.get("state") == "captured":
         return bundle.id
     return canonical_json({key: value for key, value in bundle.spec.items() if key != "seed"})
-
-
-def _baseline_for(
-    bundle: Bundle, group: Sequence[Bundle], baselines: Sequence[Bundle] | None
-) -> Bundle | None:
-    """The frozen run of the same spec and seed; a single baseline given by hand serves a single run."""
-    if baselines is None:
-        found = _siblings(bundle, Store(bundle.path.resolve().parent).bundles())
-    else:
-        found = _siblings(bundle, baselines)
-        if not found and len(baselines) == len(group) == 1:
-            _check_recipe(bundle, baselines[0])
-            found = list(baselines)
-    measured = [sibling for sibling in found if sibling.measurements().epochs]
-    return measured[0] if measured else None
 
 
 def _check_recipe(bundle: Bundle, baseline: Bundle) -> None:

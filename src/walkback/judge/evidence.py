@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,22 +49,39 @@ class Evidence:
 
 def evidence_of(bundle: Bundle, epoch: int | None = None) -> Evidence:
     """The evidence a bundle holds at an epoch, by default its last measured one."""
-    table = bundle.measurements()
+    found = evidence_by_epoch(bundle)
+    epoch = max(found) if epoch is None else epoch
+    if epoch not in found:
+        raise BadInput(f"{bundle.path.name} was not measured at epoch {epoch}.", f"It has {sorted(found)}.")
+    return found[epoch]
+
+
+def evidence_by_epoch(bundle: Bundle) -> dict[int, Evidence]:
+    """The evidence at every measured epoch; the bundle is read once."""
+    table, correct = bundle.measurements(), bundle.correct()
     if not table.epochs:
         raise BadInput(f"Bundle {bundle.path.name} holds no measurements yet.")
-    epoch = table.epochs[-1] if epoch is None else epoch
-    if epoch not in table.epochs:
-        raise BadInput(f"{bundle.path.name} was not measured at epoch {epoch}.", f"It has {table.epochs}.")
+    whole = _evidence(bundle, table)
+    return {
+        epoch: replace(
+            whole,
+            epoch=epoch,
+            accuracy=table.number("accuracy.test@1", epoch),
+            correct=correct.get(epoch),
+        )
+        for epoch in table.epochs
+    }
+
+
+def _evidence(bundle: Bundle, table: Measurements) -> Evidence:
     card = bundle.card
     return Evidence(
         label=card["rule"]["label"],
         measurements=table,
-        epoch=epoch,
+        epoch=table.epochs[-1],
         seed=bundle.spec.get("seed"),
         role=card["rule"]["role"],
         classes=card["data"]["classes"],
-        accuracy=table.number("accuracy.test@1", epoch),
-        correct=bundle.correct().get(epoch),
         sources=bundle.sources(),
         split=card["data"]["split"],
         net=card["net"]["label"],

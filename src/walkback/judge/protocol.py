@@ -10,6 +10,7 @@ from typing import Any
 from walkback.core.errors import BadInput
 from walkback.core.verdict import Outcome, Reason, Verdict
 from walkback.judge.chain import walk_back
+from walkback.judge.credit import judge_credit
 from walkback.judge.diagnostics import judge_depth, judge_reference, judge_scale
 from walkback.judge.evidence import Evidence
 from walkback.judge.thresholds import Thresholds
@@ -38,7 +39,11 @@ def judge(
         judge_depth(runs, paired, thresholds),
     )
     claim = f"{runs[0].label} assigns credit to deep layers"
-    evidence = {**_summary(runs), "thresholds": asdict(thresholds)}
+    evidence = {
+        **_summary(runs),
+        "C_credit_direction": judge_credit(runs),
+        "thresholds": asdict(thresholds),
+    }
     if runs[0].role == "baseline":
         words = "BASELINE"
         note = "Frozen blocks are what others are compared with; they get no verdict."

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from walkback.core.canonical import canonical_json, sha256
 from walkback.core.errors import BadInput, CorruptBundle, NewerSchema, UnsafePath
-from walkback.core.quantities import Measurements
+from walkback.core.quantities import Measurements, join
 from walkback.store.files import inside, write_atomic
 
 if TYPE_CHECKING:
@@ -119,8 +119,12 @@ class Bundle:
         return names[-1] if names else None
 
     def measurements(self) -> Measurements:
+        """The light tier of every epoch, and the full tier where it was measured."""
         data = self._read_role("measurements")
-        return Measurements() if data is None else Measurements.from_csv(data.decode())
+        tables = [] if data is None else [Measurements.from_csv(data.decode())]
+        return join(
+            [*tables, *(Measurements.from_csv(self.read(n).decode()) for n in self.members("full"))]
+        )
 
     def frame(self) -> pd.DataFrame:
         """The measurements as a long table with a `run` column."""

@@ -1,0 +1,80 @@
+"""`walkback replay | sweep | ablate`: questions to stored measurements, answered without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from walkback.cli.output import Json, Logic, emit_json, stdout_console
+
+if TYPE_CHECKING:
+    from walkback.store import Bundle
+
+EXAMPLES = {name: f"Example: walkback {name} demo/runs" for name in ("replay", "sweep", "ablate")}
+StoreArgument = Annotated[Path, typer.Argument(help="Store of bundles.")]
+
+
+def replay(store: StoreArgument, logic: Logic = "artifact", json: Json = False) -> int:
+    """When each detector first fires, per rule and seed."""
+    from walkback.judge.replay import first_firing, histories
+    from walkback.judge.replay import replay as replayed
+
+    rows = first_firing(replayed(histories(_measured(store)), logic=logic))
+    _show({"logic": logic, "first_firing": rows}, rows, json)
+    return 0
+
+
+def sweep(store: StoreArgument, logic: Logic = "artifact", json: Json = False) -> int:
+    """How far each threshold can move before a verdict changes."""
+    from walkback.judge.sweep import sweep as swept
+
+    rows = swept(_measured(store), logic=logic)
+    shown = [
+        {
+            "threshold": row["threshold"],
+            "value": f"{row['value']:g}" + (" *" if row["default"] else ""),
+            "rule": row["rule"],
+            "verdict": row["verdict"],
+            "fires": f"{row['fired']}/{row['known']}",
+        }
+        for row in rows
+    ]
+    _show({"logic": logic, "sweep": rows}, shown, json)
+    return 0
+
+
+def ablate(store: StoreArgument, logic: Logic = "artifact", json: Json = False) -> int:
+    """Which verdict smaller bodies of evidence would have given."""
+    from walkback.judge.ablate import ablate as ablated
+
+    rows = ablated(_measured(store), logic=logic)
+    _show({"logic": logic, "ablation": rows}, rows, json)
+    return 0
+
+
+def _measured(path: Path) -> list[Bundle]:
+    from walkback.core.errors import BadInput
+    from walkback.store import Store
+
+    found = [bundle for bundle in Store.existing(path).bundles() if bundle.measurements().epochs]
+    if not found:
+        raise BadInput(f"The store {path} holds no measured runs.", "Train some: walkback train --help.")
+    return found
+
+
+def _show(answer: dict[str, Any], rows: Sequence[dict[str, Any]], json: bool) -> None:
+    if json:
+        emit_json(answer)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in rows[0] if rows else ("nothing to judge",):
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("never" if value is None else str(value)) for value in row.values()))
+    stdout_console().print(table)

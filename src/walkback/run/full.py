@@ -1,0 +1,78 @@
+"""The full tier of a stored run, from its checkpoint and evaluation batch: no data set needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walkback.core.errors import BadInput
+from walkback.core.quantities import Measurements
+from walkback.core.spec import RunSpec
+from walkback.core.streams import stream_seed
+from walkback.measure.full import measure_full
+from walkback.measure.nulls import DRAWS
+from walkback.nets import Adapter, build_net
+from walkback.rules import Rule, make_rule
+from walkback.store import Bundle, Store
+from walkback.store.bundle import Arrays, Member
+
+ROWS = 128  # of the evaluation batch: what the paper's protocol uses
+
+
+def measure_stored(bundle: Bundle, epochs: Sequence[int] | None = None, draws: int = DRAWS) -> list[int]:
+    """Measure the full tier at checkpoints (default: the last), add it to the bundle; the epochs done."""
+    if "rule" not in bundle.spec or "epochs" not in bundle.spec:
+        raise BadInput(f"{bundle.path.name} was captured from a model; its net cannot be built again.")
+    kept = bundle.checkpoint_epochs()
+    wanted = list(epochs) if epochs is not None else [max(kept)]
+    missing = sorted(set(wanted) - set(kept))
+    if missing:
+        raise BadInput(
+            f"{bundle.path.name} has no checkpoint of epoch {missing[0]}.", f"It has {sorted(kept)}."
+        )
+    with Store(bundle.path.parent).hold(bundle.path.name):
+        for epoch in wanted:
+            table = _measure(bundle, epoch, draws)
+            name = f"full/epoch-{epoch:04d}.csv"
+            bundle.commit([Member(name, "full", table.to_csv().encode(), epoch)])
+    return wanted
+
+
+def _measure(bundle: Bundle, epoch: int, draws: int) -> Measurements:
+    net, rule, x, y = restore_run(bundle, epoch)
+    seed = stream_seed(int(bundle.spec["seed"]), "full tier", epoch)
+    with net.evaluating():
+        trace = net.probe(x[:ROWS], y[:ROWS])
+        return measure_full(trace, rule, epoch, torch.Generator().manual_seed(seed), draws=draws)
+
+
+def restore_run(bundle: Bundle, epoch: int) -> tuple[Adapter, Rule, Tensor, Tensor]:
+    """Net and rule as they were at a checkpoint, and the evaluation batch as the net takes it."""
+    spec = RunSpec.from_dict(bundle.spec)
+    arrays = bundle.arrays(bundle.checkpoint_epochs()[epoch])
+    x, y = eval_batch(bundle)
+    net = Adapter(build_net(spec.net, int(np.prod(x.shape[1:])), bundle.card["data"]["classes"]))
+    rule = make_rule(spec.rule)
+    with net.evaluating():
+        rule.setup(net.probe(x[:2], y[:2]), torch.Generator())
+    net.model.load_state_dict(_part(arrays, "net"))
+    rule.load_state_dict(_part(arrays, "rule"))
+    return net, rule, x, y
+
+
+def eval_batch(bundle: Bundle) -> tuple[Tensor, Tensor]:
+    arrays, data = bundle.arrays("eval.safetensors"), bundle.card["data"]
+    x = torch.from_numpy(arrays["x"])
+    if "mean" in data:
+        channels = (1, -1, *[1] * (x.dim() - 2))
+        mean, sd = (torch.tensor(data[key]).view(channels) for key in ("mean", "sd"))
+        x = (x / 255 - mean) / sd
+    return x, torch.from_numpy(arrays["y"])
+
+
+def _part(arrays: Arrays, kind: str) -> dict[str, Tensor]:
+    found = {name: array for name, array in arrays.items() if name.startswith(f"{kind}/")}
+    return {name.removeprefix(f"{kind}/"): torch.from_numpy(array.copy()) for name, array in found.items()}

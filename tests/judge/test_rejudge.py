@@ -1,0 +1,120 @@
+"""Replay, sweep and ablation: the same stored numbers, asked other questions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.judge.test_protocol import evidence, frozen
+from walkback.core.quantities import Measurements
+from walkback.judge import ablate as ablation
+from walkback.judge.assemble import Case
+from walkback.judge.credit import judge_credit
+from walkback.judge.replay import first_firing, replay
+from walkback.judge.sweep import firing_rates
+from walkback.judge.thresholds import Thresholds
+
+
+def history(growths, gains, *, seed=1, label="dfa", validity=1e-9):
+    """A run whose growth and gain over frozen are given epoch by epoch, from epoch 1 on."""
+    rows = []
+    for epoch, (growth, gain) in enumerate(zip(growths, gains, strict=True), start=1):
+        run, base = evidence(growth=growth, validity=validity, seed=seed, label=label), frozen()
+        table = Measurements([r._replace(epoch=epoch) for r in run.measurements])
+        rows.append(
+            (replace(run, measurements=table, epoch=epoch, accuracy=0.7 + gain, correct=None), base)
+        )
+    return [(run, base) for run, base in rows]
+
+
+def first(rows, detector):
+    return next((row["first"], row["stays_from"]) for row in rows if row["detector"] == detector)
+
+
+def test_replay_names_the_first_epoch_and_the_one_from_which_it_stays():
+    run = history([2, 80, 30, 90, 95], [0.1, 0.1, 0.0, 0.0, 0.0])
+    moments = replay([run])
+    rows = first_firing(moments)
+    assert first(rows, "D1") == (2, 4)
+    assert first(rows, "D2") == (1, 1)
+    assert first(rows, "D3") == (3, 3)
+    assert [m.verdict for m in moments] == [
+        "PASS",
+        "FAIL(D1+D2)",
+        "FAIL(D3)",
+        "FAIL(D1+D2+D3)",
+        "FAIL(D1+D2+D3)",
+    ]
+
+
+def test_replay_never_takes_a_missing_baseline_for_a_quiet_one():
+    run = [(r, None) for r, _ in history([2, 2], [0.1, 0.1])]
+    rows = first_firing(replay([run]))
+    d3 = next(row for row in rows if row["detector"] == "D3")
+    assert (d3["first"], d3["known_epochs"], d3["epochs"]) == (None, 0, 2)
+
+
+def test_replay_keeps_rules_and_seeds_apart_and_leaves_baselines_out():
+    runs = [history([80], [0.1], seed=s, label=name) for name in ("fa", "dfa") for s in (2, 1)]
+    base = [(replace(r, role="baseline", label="frozen"), None) for r, _ in history([1], [0.0])]
+    rows = first_firing(replay([*runs, base]))
+    assert [(row["rule"], row["seed"]) for row in rows[::3]] == [
+        ("dfa", 1),
+        ("dfa", 2),
+        ("fa", 1),
+        ("fa", 2),
+    ]
+
+
+def test_firing_rates_count_only_what_is_known():
+    runs = [history([2, 80, np.nan], [0.1] * 3), history([80, 80, 80], [0.1] * 3, label="fa")]
+    rates = firing_rates(runs, "D1", "artifact", Thresholds())
+    assert rates == {"dfa": (1, 2), "fa": (3, 3)}
+    assert firing_rates(runs, "D1", "artifact", Thresholds(growth=100)) == {"dfa": (0, 2), "fa": (0, 3)}
+
+
+def row_of(run, baseline):
+    return ablation._row(Case([], [run], [baseline]).judge())
+
+
+def test_ablation_shows_what_each_body_of_evidence_would_have_said():
+    healthy = row_of(evidence(), frozen())
+    assert {healthy[name] for name in ablation.EVIDENCE} == {"trustworthy"}
+    exploded = row_of(evidence(growth=900.0, validity=1e-9), frozen())
+    assert [exploded[name] for name in ablation.EVIDENCE] == [
+        "trustworthy", "trustworthy", "walked back", "walked back", "trustworthy", "walked back",
+    ]  # fmt: skip
+    useless = row_of(evidence(accuracy=0.3), frozen())
+    assert (useless["accuracy + Γ"], useless["+ D3"], useless["full"]) == (
+        "trustworthy",
+        "walked back",
+        "walked back",
+    )
+    at_chance = row_of(evidence(accuracy=0.05), frozen())
+    assert at_chance["accuracy"] == "walked back"
+    unknown = row_of(evidence(), None)
+    assert (unknown["+ D3"], unknown["full"], unknown["+ D1"]) == ("not known", "not known", "trustworthy")
+
+
+def test_diagnostic_c_compares_with_chance_and_decides_nothing():
+    run = evidence()
+    assert "was not compared with chance" in judge_credit([run])["sentence"]
+    run.measurements.add(5, "alignment.deep_null_p@1", 0.005)
+    run.measurements.add(5, "alignment.deep_null_z@1", 12.0)
+    found = judge_credit([run])
+    assert found["null_p"] == [0.005] and "outside its null (p ≤ .05) on 1 of 1 seeds" in found["sentence"]
+    verdict = Case([], [run], [frozen()]).judge().verdict
+    assert verdict["evidence"]["C_credit_direction"]["null_z"] == [12.0]
+    assert {reason.check for reason in verdict.reasons} == {"D1", "D2", "D3"}
+
+
+def test_an_index_of_readings_follows_the_table_as_it_grows():
+    table = Measurements()
+    table.add(0, "loss.test@1", 1.0)
+    assert table.number("loss.test@1", 0) == 1.0 and table.number("loss.test@1", 1) is None
+    table.add(1, "loss.test@1", 2.0)
+    assert table.number("loss.test@1", 1) == 2.0
+    table.readings = [r._replace(value=5.0) for r in table.readings]
+    assert table.number("loss.test@1", 1) == pytest.approx(5.0)
