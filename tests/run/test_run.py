@@ -273,6 +273,21 @@ def test_a_restored_run_is_the_run_that_was_trained(digits, tmp_path):
             assert stored.get(reading.quantity, 1, reading.layer).value == reading.value, reading
 
 
+def test_the_stem_blocks_table_is_found_in_the_store(digits, tmp_path):
+    store = Store(tmp_path)
+    arms = ["dfa", "mixed(stem=bp,blocks=dfa(form=block))", "frozen", "frozen(stem=dfa)"]
+    for spec in specs(digits, arms, epochs=1):
+        run_one(spec, digits, store)
+    judged = {item.label: item for item in judge_bundles(store.bundles())}
+    shown = judged["dfa"].verdict["evidence"]["stem_blocks"]
+    assert len(shown["cells"]) == 4 and set(shown["contrasts"]) == {"stem by bp", "stem by dfa"}
+    accuracies = {(c["stem"], c["blocks"]): c["accuracy"] for c in shown["cells"]}
+    assert accuracies["bp", "frozen"] == judged["frozen"].runs[0].accuracy
+    assert accuracies["dfa", "frozen"] == judged["frozen(stem=dfa)"].runs[0].accuracy
+    gain = shown["contrasts"]["stem by dfa"]["gain"]
+    assert gain == pytest.approx(accuracies["dfa", "dfa"] - accuracies["dfa", "frozen"])
+
+
 def test_processes_give_the_bits_of_one_thread_in_this_process(digits, tmp_path):
     todo = specs(digits, ["bp", "dfa", "frozen"], epochs=1)
     assert run_many(todo, Store(tmp_path / "many"), workers=2) == []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from walkback.core.canonical import canonical_json
 from walkback.core.errors import BadInput
+from walkback.core.spec import Call
 from walkback.core.verdict import Verdict
 from walkback.judge.evidence import Evidence, evidence_of
+from walkback.judge.factorial import Cells
 from walkback.judge.protocol import judge
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle, Store
@@ -39,9 +42,10 @@ class Case:
     bundles: list[Bundle]
     runs: list[Evidence]
     baselines: list[Evidence | None]
+    cells: Cells = field(default_factory=dict)
 
     def judge(self, *, logic: str = "artifact", thresholds: Thresholds | None = None) -> Judged:
-        verdict = judge(self.runs, self.baselines, logic=logic, thresholds=thresholds)
+        verdict = judge(self.runs, self.baselines, logic=logic, thresholds=thresholds, cells=self.cells)
         return Judged(self.bundles, self.runs, verdict)
 
 
@@ -65,14 +69,51 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
     siblings = dict(
         zip((b.path for b in bundles), sibling_bundles(bundles, baselines, groups), strict=True)
     )
+    stored = {path: Store(path).bundles() for path in {b.path.resolve().parent for b in bundles}}
     cases = []
     for group in groups.values():
         group.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
         _check_seeds(group)
         runs = [evidence_of(bundle) for bundle in group]
         against = [_same_epoch(run, siblings[b.path]) for run, b in zip(runs, group, strict=True)]
-        cases.append(Case(group, runs, against))
+        cases.append(Case(group, runs, against, _cells(group, runs, stored, baselines)))
     return sorted(cases, key=lambda case: (case.runs[0].role == "baseline", case.runs[0].label))
+
+
+def _cells(
+    group: Sequence[Bundle],
+    runs: Sequence[Evidence],
+    stored: Mapping[Path, Sequence[Bundle]],
+    baselines: Sequence[Bundle] | None,
+) -> Cells:
+    """The other runs of the rule's stem × blocks table that lie in the same store, at the same epoch."""
+    rule = runs[0].label
+    if runs[0].role == "baseline" or rule == "bp" or baselines is not None:
+        return {}
+    wanted = {
+        ("bp", rule): ("mixed", rule, "bp"),
+        ("bp", "frozen"): ("frozen", None, "bp"),
+        (rule, "frozen"): ("frozen", None, rule),
+    }
+    found: dict[tuple[str, str], list[Evidence]] = {cell: [] for cell in wanted}
+    for bundle, run in zip(group, runs, strict=True):
+        for other in stored[bundle.path.resolve().parent]:
+            cell = next((cell for cell, arms in wanted.items() if _arms(other) == arms), None)
+            if cell is not None and same_but_rule(bundle.spec, other.spec) and other.measurements().epochs:
+                evidence = _same_epoch(run, other)
+                assert evidence is not None
+                # Whatever blocks the other arm has, here it is what the trained ones are compared with.
+                found[cell].append(replace(evidence, role="baseline" if "frozen" in cell else "rule"))
+    return {(rule, rule): list(runs), **{cell: seeds for cell, seeds in found.items() if seeds}}
+
+
+def _arms(bundle: Bundle) -> tuple[str, str | None, str | None]:
+    """(name, rule of the blocks, rule of the stem) of a run, as its spec writes it."""
+    if "epochs" not in bundle.spec:
+        return "captured", None, None
+    call = Call.parse(bundle.spec["rule"])
+    blocks, stem = call.params.get("blocks"), call.params.get("stem")
+    return call.name, None if blocks is None else str(blocks), None if stem is None else str(stem)
 
 
 def sibling_bundles(

@@ -13,6 +13,7 @@ from walkback.judge.chain import walk_back
 from walkback.judge.credit import judge_credit
 from walkback.judge.diagnostics import judge_depth, judge_reference, judge_scale
 from walkback.judge.evidence import Evidence
+from walkback.judge.factorial import Cells, contrasts, stem_blocks, with_contrasts
 from walkback.judge.thresholds import Thresholds
 
 LOGICS = ("artifact", "paper")
@@ -28,20 +29,26 @@ def judge(
     *,
     logic: str = "artifact",
     thresholds: Thresholds | None = None,
+    cells: Cells | None = None,
 ) -> Verdict:
-    """One verdict on one rule from its seeds. `baselines[i]` is the frozen sibling of `runs[i]`."""
+    """One verdict on one rule from its seeds. `baselines[i]` is the frozen sibling of `runs[i]`.
+
+    `cells` are the other runs of the stem × blocks table, where there are any.
+    """
     _check_question(runs, baselines, logic)
     thresholds = thresholds or Thresholds()
     paired = list(baselines) if baselines is not None else [None] * len(runs)
+    depth = judge_depth(runs, paired, thresholds)
     reasons = (
         judge_scale(runs, thresholds),
         judge_reference(runs, thresholds, literal=logic == "paper"),
-        judge_depth(runs, paired, thresholds),
+        with_contrasts(depth, contrasts(runs[0].label, cells or {}, thresholds)),
     )
     claim = f"{runs[0].label} assigns credit to deep layers"
     evidence = {
         **_summary(runs),
         "C_credit_direction": judge_credit(runs),
+        "stem_blocks": stem_blocks(runs[0].label, cells or {}, thresholds),
         "thresholds": asdict(thresholds),
     }
     if runs[0].role == "baseline":
@@ -66,7 +73,8 @@ def decide(reasons: Sequence[Reason], logic: str) -> tuple[Outcome, str]:
     states = {clause: _all(by_check[check].fires for check in clause) for clause in clauses}
     failing = [check for clause, fires in states.items() if fires for check in clause]
     if failing:
-        return Outcome.FAIL, f"FAIL({'+'.join(failing)})" if logic == "artifact" else "walked back"
+        stem = ", stem-dependent" if by_check["D3"].status == "stem-dependent" else ""
+        return Outcome.FAIL, f"FAIL({'+'.join(failing)}{stem})" if logic == "artifact" else "walked back"
     unknown = [check for check, reason in by_check.items() if reason.fires is None]
     if not unknown:
         return Outcome.PASS, "PASS" if logic == "artifact" else "trustworthy"

@@ -31,7 +31,7 @@ def resolve_rule(text: str | Call) -> Call:
     full = call.with_defaults(rule.defaults, "rule")
     rule.check_choices(full)
     added = tuple(_resolve_addition(addition) for addition in full.plus)
-    return Call(full.name, full.params, added)
+    return Call(full.name, rule.normalise(full.params), added)
 
 
 def _resolve_addition(call: Call) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
@@ -38,6 +39,11 @@ class Rule(nn.Module, ABC):
     def __init__(self, **params: Value) -> None:
         super().__init__()
         self.params = params
+
+    @classmethod
+    def normalise(cls, params: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Parameters in the one way they are written, for those that can be written in several."""
+        return params
 
     @classmethod
     def build(cls, **params: Value) -> Rule:
@@ -151,3 +157,11 @@ class Modifier(Rule):
 
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
         return self.inner.trained(net)
+
+
+def with_labels(params: Mapping[str, Value], keys: Sequence[str]) -> dict[str, Value]:
+    """Rules that are parameters, each by its short label: `dfa` and `dfa(form=block)` are one."""
+    from walkback.rules import describe_rule, resolve_rule
+
+    labels = {key: describe_rule(resolve_rule(str(params[key])))["label"] for key in keys}
+    return {**params, **labels}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import nn
 
 from walkback.core.spec import Value
 from walkback.nets.adapter import Adapter
-from walkback.rules.base import Modifier, Rule
+from walkback.rules.base import Modifier, Rule, with_labels
 
 
 class Frozen(Modifier):
@@ -21,6 +23,10 @@ class Frozen(Modifier):
     about = "blocks fixed at initialisation; the rest trained, the stem by the rule given"
     role = "baseline"
     defaults = {"stem": "bp"}  # noqa: RUF012
+
+    @classmethod
+    def normalise(cls, params: Mapping[str, Value]) -> Mapping[str, Value]:
+        return with_labels(params, ("stem",))
 
     @classmethod
     def build(cls, **params: Value) -> Rule:

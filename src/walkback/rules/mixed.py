@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from walkback.core.spec import Value
 from walkback.nets.trace import Trace
-from walkback.rules.base import Modifier, Rule
+from walkback.rules.base import Modifier, Rule, with_labels
 
 
 class Mixed(Modifier):
@@ -25,6 +27,10 @@ class Mixed(Modifier):
         # A chain is cut below its first block, so that the stem can be given a credit of its own.
         self.wiring = "cut" if inner.wiring == "cut" else "probe"
         self.has_feedback = inner.has_feedback or stem_rule.has_feedback
+
+    @classmethod
+    def normalise(cls, params: Mapping[str, Value]) -> Mapping[str, Value]:
+        return with_labels(params, ("blocks", "stem"))
 
     @classmethod
     def build(cls, **params: Value) -> Rule:

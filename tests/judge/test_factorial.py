@@ -1,0 +1,44 @@
+"""The stem × blocks table: a gain that belongs to the stem is not the blocks' gain."""
+
+from __future__ import annotations
+
+from tests.judge.test_protocol import evidence, frozen
+from walkback.judge import judge
+from walkback.judge.thresholds import Thresholds
+
+
+def table(own, with_bp_stem, frozen_bp, frozen_own):
+    """Accuracies of the four cells, three seeds each, paired by seed."""
+    cells = {
+        ("dfa", "dfa"): [evidence(accuracy=own, seed=s, items=4000) for s in range(3)],
+        ("bp", "dfa"): [
+            evidence(accuracy=with_bp_stem, seed=s, items=4000, label="mixed") for s in range(3)
+        ],
+        ("bp", "frozen"): [frozen(accuracy=frozen_bp, seed=s, items=4000) for s in range(3)],
+        ("dfa", "frozen"): [frozen(accuracy=frozen_own, seed=s, items=4000) for s in range(3)],
+    }
+    return judge(cells["dfa", "dfa"], cells["bp", "frozen"], cells=cells, thresholds=Thresholds())
+
+
+def test_contrasts_that_agree_leave_the_verdict_as_it_is():
+    assert table(0.9, 0.9, 0.7, 0.7).verdict == "PASS"
+    assert table(0.6, 0.6, 0.7, 0.7).verdict == "FAIL(D3)"
+
+
+def test_contrasts_that_disagree_are_named_in_the_verdict():
+    verdict = table(0.5, 0.5, 0.7, 0.2)
+    assert verdict.verdict == "FAIL(D3, stem-dependent)"
+    sentence = verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+    assert "depends on the stem" in sentence and "help (stem by dfa)" in sentence
+    hidden = table(0.9, 0.6, 0.7, 0.7)
+    assert hidden.verdict == "FAIL(D3, stem-dependent)", "a gain that only the rule's own stem brings"
+
+
+def test_the_table_shows_the_cells_that_were_run_and_no_others():
+    shown = table(0.9, 0.9, 0.7, 0.6)["evidence"]["stem_blocks"]
+    assert {(c["stem"], c["blocks"]) for c in shown["cells"]} == {
+        ("dfa", "dfa"), ("bp", "dfa"), ("bp", "frozen"), ("dfa", "frozen"),
+    }  # fmt: skip
+    assert set(shown["contrasts"]) == {"stem by bp", "stem by dfa"}
+    alone = judge([evidence()], [frozen()])["evidence"]["stem_blocks"]
+    assert alone == {"cells": [], "contrasts": {}}
