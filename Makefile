@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+CODE   := src tests docs examples reproduce
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 .PHONY: demo test test-slow lint format docs clean
@@ -16,13 +17,13 @@ test-slow: lint
 	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.tested
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 format: $(VENV)/.tested
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/render.py

@@ -25,8 +25,8 @@ def quantities() -> str:
     words = (
         "Every reading has an epoch, a layer (0 = stem output, L = deepest) where it is per layer, a value "
         "and a status: `ok`, `nan`, `inf`, `below_floor` or `not_applicable`. h_l is a state, g_l the "
-        "reference gradient there (per row, of the summed loss), a_l the rule's credit, e = softmax − onehot. "
-        "A row is a sample, or a token where every token has a label."
+        "reference gradient there (per row, of the summed loss), a_l the rule's credit, "
+        "e = softmax − onehot. A row is a sample, or a token where every token has a label."
     )
     return f"{NOTE}# Quantities\n\n{words}\n\n" + table(("id", "per", "meaning"), rows)
 
@@ -39,7 +39,13 @@ def thresholds() -> str:
 
 def registry() -> str:
     rule_rows = [
-        (f"`{resolve_rule(name)}`", rules[name].role, rules[name].about, rules[name].citation, rules[name].ours)
+        (
+            f"`{resolve_rule(name)}`",
+            rules[name].role,
+            rules[name].about,
+            rules[name].citation,
+            rules[name].ours,
+        )
         for name in rules
     ]
     net_rows = [(f"`{n}`", ", ".join(f"{k}={v}" for k, v in nets[n].defaults.items())) for n in nets]

@@ -131,6 +131,20 @@ def test_replay_sweep_and_ablate_answer(trained, capsys):
         assert run([command, str(trained)]) == 0
 
 
+def test_doctor_says_whether_runs_repeat_here(capsys, monkeypatch):
+    code, found = answer(capsys, "doctor")
+    assert code == 0 and found["reproducible"] is True
+    assert {"torch", "numpy"} <= set(found["environment"]["libraries"]) and found["environment"][
+        "threads"
+    ] == 1
+    from walkback.run import doctor
+
+    drawn = iter([{"a": b"1"}, {"a": b"2"}])
+    monkeypatch.setattr(doctor, "_members", lambda bundle: next(drawn))
+    code, found = answer(capsys, "doctor")
+    assert code == 1 and found["reproducible"] is False
+
+
 def test_measure_adds_the_full_tier(copy_of, capsys):
     bundle = bundle_of(copy_of, "dfa")
     code, found = answer(capsys, "measure", bundle, "--epochs", "0,1", "--draws", "9")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from walkback.cli import bundle, demo, diagnose, ls, measure, rejudge, report, train
+from walkback.cli import bundle, demo, diagnose, doctor, ls, measure, rejudge, report, train
 from walkback.cli.output import INTERNAL, INTERRUPTED, emit_error
 from walkback.core.errors import WalkbackError
 
@@ -28,6 +28,7 @@ app.command(epilog=report.EXAMPLE)(report.report)
 for _name, _command in (("replay", rejudge.replay), ("sweep", rejudge.sweep), ("ablate", rejudge.ablate)):
     app.command(_name, epilog=rejudge.EXAMPLES[_name])(_command)
 app.command(epilog=ls.EXAMPLE)(ls.ls)
+app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
 app.add_typer(bundle.app, name="bundle")
 
 

@@ -109,8 +109,8 @@ def _cells(
 
 def _arms(bundle: Bundle) -> tuple[str, str | None, str | None]:
     """(name, rule of the blocks, rule of the stem) of a run, as its spec writes it."""
-    if "epochs" not in bundle.spec:
-        return "captured", None, None
+    if bundle.card["rule"]["name"] not in ("mixed", "frozen") or "epochs" not in bundle.spec:
+        return "other", None, None
     call = Call.parse(bundle.spec["rule"])
     blocks, stem = call.params.get("blocks"), call.params.get("stem")
     return call.name, None if blocks is None else str(blocks), None if stem is None else str(stem)

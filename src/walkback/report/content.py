@@ -46,6 +46,8 @@ class Section:
     steps: Sequence[Mapping[str, Any]]
     diagnostics: Table
     credit: Table
+    direction: str
+    stem_blocks: Table | None
     layers: Table
     notes: Sequence[str]
 
@@ -128,6 +130,8 @@ def _section(name: str, item: Judged) -> Section:
         steps=verdict.chain,
         diagnostics=_diagnostics(verdict.reasons),
         credit=_credit(verdict),
+        direction=verdict.evidence["C_credit_direction"]["sentence"],
+        stem_blocks=_stem_blocks(verdict),
         layers=_own_layers(name, item),
         notes=unusual + _own_notes(verdict),
     )
@@ -216,6 +220,21 @@ def _credit(verdict: Verdict) -> Table:
     return Table(
         "credit", "What the usual cosine says, and the exact one.", columns, ("what", "mean", "sd"), rows
     )
+
+
+def _stem_blocks(verdict: Verdict) -> Table | None:
+    """Accuracy by who trained the stem and who the blocks, where more than one cell was run."""
+    cells = verdict.evidence["stem_blocks"]["cells"]
+    if len(cells) < 2:
+        return None
+    columns = (
+        Column("stem trained by", ("stem",), numeric=False),
+        Column("blocks", ("blocks",), numeric=False),
+        Column("accuracy", ("accuracy",), words.percent, "%"),
+    )
+    caption = "Who trained the stem, and who the blocks. Rows with one stem differ in the blocks alone."
+    rows = tuple(sorted(cells, key=lambda cell: (cell["stem"], cell["blocks"])))
+    return Table("stem-blocks", caption, columns, ("stem", "blocks", "accuracy"), rows)
 
 
 _CREDIT = {

@@ -54,6 +54,8 @@ def _section(section: Section) -> list[str]:
         "\n".join(map(_step, section.steps)),
         *([render_table(section.diagnostics)] if section.steps else []),
         render_table(section.credit),
+        escape(section.direction),
+        *([render_table(section.stem_blocks)] if section.stem_blocks else []),
         render_table(section.layers),
         "\n".join(f"- {escape(note)}" for note in section.notes),
     ]
