@@ -2,10 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-CODE   := src tests docs examples reproduce
+CODE   := src tests docs examples reproduce benchmarks
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-slow lint format docs clean
+.PHONY: demo test test-slow lint format docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/walkback demo --out demo
@@ -27,6 +27,9 @@ format: $(VENV)/.tested
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/render.py
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/run.py
 
 clean:
 	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
