@@ -127,7 +127,12 @@ def test_replay_sweep_and_ablate_answer(trained, capsys):
     assert {row["threshold"] for row in paper["sweep"]} == {"growth", "compat", "depth_gain"}
     _, found = answer(capsys, "ablate", trained)
     assert [row["rule"] for row in found["ablation"]] == ["bp", "dfa"]
-    for command in ("replay", "sweep", "ablate"):
+    _, found = answer(capsys, "multiverse", trained)
+    assert [row["rule"] for row in found["multiverse"]] == ["bp", "dfa"]
+    _, found = answer(capsys, "knockout", bundle_of(trained, "bp"))
+    assert len(found["knockouts"][0]["blocks"]) == 2
+    assert run(["knockout", str(bundle_of(trained, "bp"))]) == 0
+    for command in ("replay", "sweep", "ablate", "multiverse"):
         assert run([command, str(trained)]) == 0
 
 

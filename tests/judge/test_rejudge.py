@@ -10,6 +10,7 @@ import pytest
 from tests.judge.test_protocol import evidence, frozen
 from walkback.core.quantities import Measurements
 from walkback.judge import ablate as ablation
+from walkback.judge import multiverse as universe
 from walkback.judge.assemble import Case
 from walkback.judge.credit import judge_credit
 from walkback.judge.replay import first_firing, replay
@@ -108,6 +109,24 @@ def test_diagnostic_c_compares_with_chance_and_decides_nothing():
     verdict = Case([], [run], [frozen()]).judge().verdict
     assert verdict["evidence"]["C_credit_direction"]["null_z"] == [12.0]
     assert {reason.check for reason in verdict.reasons} == {"D1", "D2", "D3"}
+
+
+def over(runs, baselines):
+    return universe._over_choices(Case([], runs, baselines))
+
+
+def test_a_clear_verdict_holds_in_every_specification_and_a_close_one_names_what_turns_it():
+    clear = over([evidence()], [frozen()])
+    assert clear["share"] == 1.0 and set(clear["flips"].values()) == {0.0}
+    size = 1
+    for axis in universe.CHOICES.values():
+        size *= len(axis)
+    assert clear["specifications"] == size == sum(clear["outcomes"].values())
+    close = over([evidence(accuracy=0.725)], [frozen()])
+    assert close["default"] == "PASS" and 0 < close["share"] < 1
+    assert max(close["flips"], key=close["flips"].get) == "depth_gain"
+    alone = over([evidence(growth=900.0)], [frozen()])
+    assert alone["flips"]["logic"] == 1.0 and alone["flips"]["growth"] == 0.0
 
 
 def test_an_index_of_readings_follows_the_table_as_it_grows():

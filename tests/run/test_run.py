@@ -288,6 +288,32 @@ def test_the_stem_blocks_table_is_found_in_the_store(digits, tmp_path):
     assert gain == pytest.approx(accuracies["dfa", "dfa"] - accuracies["dfa", "frozen"])
 
 
+def test_a_checkpoint_of_another_version_is_refused_in_words(digits, tmp_path):
+    from walkback.run.full import restore_run
+    from walkback.store.bundle import Member, pack_arrays
+
+    bundle = run_one(specs(digits, ["dfa"], epochs=1)[0], digits, Store(tmp_path))
+    arrays = bundle.arrays(bundle.checkpoint_epochs()[1])
+    arrays["rule/renamed"] = arrays.pop("rule/feedback_0")
+    bundle.commit([Member(bundle.checkpoint_epochs()[1], "checkpoint", pack_arrays(arrays), 1)])
+    with pytest.raises(BadInput, match="made by another version"):
+        restore_run(bundle, 1)
+
+
+def test_knocking_out_a_frozen_block_costs_nothing_and_a_trained_one_something(digits, tmp_path):
+    from walkback.run.knockout import knock_out
+
+    store = Store(tmp_path)
+    bp, fixed = (run_one(s, digits, store) for s in specs(digits, ["bp", "frozen"], epochs=12, lr=1e-2))
+    assert [row["worth"] for row in knock_out(fixed)["blocks"]] == [0.0, 0.0]
+    found = knock_out(bp)
+    assert found["accuracy"] == pytest.approx(bp.measurements().number("accuracy.test@1", 12))
+    assert max(row["worth"] for row in found["blocks"]) > 0.01
+    assert knock_out(bp, 0)["blocks"][0]["worth"] == 0.0
+    with pytest.raises(BadInput, match="no checkpoint of epoch 3"):
+        knock_out(bp, 3)
+
+
 def test_processes_give_the_bits_of_one_thread_in_this_process(digits, tmp_path):
     todo = specs(digits, ["bp", "dfa", "frozen"], epochs=1)
     assert run_many(todo, Store(tmp_path / "many"), workers=2) == []

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from walkback.cli import bundle, demo, diagnose, doctor, ls, measure, rejudge, report, train
+from walkback.cli import bundle, demo, diagnose, doctor, knockout, ls, measure, rejudge, report, train
 from walkback.cli.output import INTERNAL, INTERRUPTED, emit_error
 from walkback.core.errors import WalkbackError
 
@@ -24,9 +24,10 @@ app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog=train.EXAMPLE)(train.train)
 app.command(epilog=diagnose.EXAMPLE)(diagnose.diagnose)
 app.command(epilog=measure.EXAMPLE)(measure.measure)
+app.command(epilog=knockout.EXAMPLE)(knockout.knockout)
 app.command(epilog=report.EXAMPLE)(report.report)
-for _name, _command in (("replay", rejudge.replay), ("sweep", rejudge.sweep), ("ablate", rejudge.ablate)):
-    app.command(_name, epilog=rejudge.EXAMPLES[_name])(_command)
+for _name in ("replay", "sweep", "ablate", "multiverse"):
+    app.command(_name, epilog=rejudge.EXAMPLES[_name])(getattr(rejudge, _name))
 app.command(epilog=ls.EXAMPLE)(ls.ls)
 app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
 app.add_typer(bundle.app, name="bundle")

@@ -1,4 +1,4 @@
-"""`walkback replay | sweep | ablate`: questions to stored measurements, answered without torch."""
+"""`walkback replay | sweep | ablate | multiverse`: questions to stored measurements, without torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from walkback.cli.output import Json, Logic, emit_json, stdout_console
 if TYPE_CHECKING:
     from walkback.store import Bundle
 
-EXAMPLES = {name: f"Example: walkback {name} demo/runs" for name in ("replay", "sweep", "ablate")}
+EXAMPLES = {
+    name: f"Example: walkback {name} demo/runs" for name in ("replay", "sweep", "ablate", "multiverse")
+}
 StoreArgument = Annotated[Path, typer.Argument(help="Store of bundles.")]
 
 
@@ -53,6 +55,29 @@ def ablate(store: StoreArgument, logic: Logic = "artifact", json: Json = False) 
     rows = ablated(_measured(store), logic=logic)
     _show({"logic": logic, "ablation": rows}, rows, json)
     return 0
+
+
+def multiverse(store: StoreArgument, json: Json = False) -> int:
+    """In how many defensible specifications each verdict holds, and which choice turns it."""
+    from walkback.judge.multiverse import multiverse as over_choices
+
+    rows = over_choices(_measured(store))
+    shown = [
+        {
+            "rule": row["rule"],
+            "default": row["default"],
+            "holds in": f"{100 * row['share']:.0f} % of {row['specifications']}",
+            "most sensitive to": _most_sensitive(row["flips"]),
+        }
+        for row in rows
+    ]
+    _show({"multiverse": rows}, shown, json)
+    return 0
+
+
+def _most_sensitive(flips: dict[str, float]) -> str:
+    name = max(flips, key=lambda key: flips[key])
+    return f"{name} ({100 * flips[name]:.0f} %)" if flips[name] else "nothing"
 
 
 def _measured(path: Path) -> list[Bundle]:

@@ -74,7 +74,8 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
     for group in groups.values():
         group.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
         _check_seeds(group)
-        runs = [evidence_of(bundle) for bundle in group]
+        note = _control_note(group[0], stored)
+        runs = [replace(evidence_of(bundle), notes=note) for bundle in group]
         against = [_same_epoch(run, siblings[b.path]) for run, b in zip(runs, group, strict=True)]
         cases.append(Case(group, runs, against, _cells(group, runs, stored, baselines)))
     return sorted(cases, key=lambda case: (case.runs[0].role == "baseline", case.runs[0].label))
@@ -105,6 +106,18 @@ def _cells(
                 # Whatever blocks the other arm has, here it is what the trained ones are compared with.
                 found[cell].append(replace(evidence, role="baseline" if "frozen" in cell else "rule"))
     return {(rule, rule): list(runs), **{cell: seeds for cell, seeds in found.items() if seeds}}
+
+
+def _control_note(bundle: Bundle, stored: Mapping[Path, Sequence[Bundle]]) -> tuple[str, ...]:
+    """An intervention is read beside backprop under the same one; without that control, say so."""
+    base, _, addition = str(bundle.card["rule"].get("variant", "")).partition("+")
+    if not addition or base == "bp":
+        return ()
+    control = f"bp+{addition}"
+    others = stored[bundle.path.resolve().parent]
+    if any(o.spec.get("rule") == control and same_but_rule(bundle.spec, o.spec) for o in others):
+        return ()
+    return (f"This is an intervention without its control: {control} was not run with this recipe.",)
 
 
 def _arms(bundle: Bundle) -> tuple[str, str | None, str | None]:

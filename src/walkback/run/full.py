@@ -58,8 +58,14 @@ def restore_run(bundle: Bundle, epoch: int) -> tuple[Adapter, Rule, Tensor, Tens
     rule = make_rule(spec.rule)
     with net.evaluating():
         rule.setup(net.probe(x[:2], y[:2]), torch.Generator())
-    net.model.load_state_dict(_part(arrays, "net"))
-    rule.load_state_dict(_part(arrays, "rule"))
+    try:
+        net.model.load_state_dict(_part(arrays, "net"))
+        rule.load_state_dict(_part(arrays, "rule"))
+    except RuntimeError:
+        raise BadInput(
+            f"The checkpoint of {bundle.path.name} does not fit this walkback's {spec.rule}.",
+            "It was made by another version; its stored measurements can still be judged.",
+        ) from None
     return net, rule, x, y
 
 

@@ -1,0 +1,49 @@
+"""Knock-out: what one block is worth, by putting it back to how it began and training nothing anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from walkback.core.errors import BadInput
+from walkback.run.full import eval_batch, restore_run
+from walkback.store import Bundle
+
+
+def knock_out(bundle: Bundle, epoch: int | None = None) -> dict[str, Any]:
+    """Accuracy on the evaluation batch with each block rewound to its initial weights, one at a time.
+
+    A block whose loss costs nothing did not learn anything the net uses: D3 per layer. It is measured on
+    the stored batch, so no data set is needed; the rest of the net keeps its trained weights.
+    """
+    kept = bundle.checkpoint_epochs()
+    epoch = max(kept) if epoch is None else epoch
+    if 0 not in kept or epoch not in kept:
+        raise BadInput(f"{bundle.path.name} has no checkpoint of epoch {0 if 0 not in kept else epoch}.")
+    net, _, _, _ = restore_run(bundle, epoch)
+    initial, _, _, _ = restore_run(bundle, 0)
+    x, y = eval_batch(bundle)
+    whole = _accuracy(net.model, x, y)
+    rows = []
+    for layer, (block, first) in enumerate(zip(net.blocks, initial.blocks, strict=True), start=1):
+        trained = {name: value.clone() for name, value in block.state_dict().items()}
+        block.load_state_dict(first.state_dict())
+        without = _accuracy(net.model, x, y)
+        block.load_state_dict(trained)
+        rows.append({"layer": layer, "accuracy": without, "worth": whole - without})
+    return {
+        "rule": bundle.card["rule"]["label"],
+        "epoch": epoch,
+        "accuracy": whole,
+        "items": len(y),
+        "blocks": rows,
+    }
+
+
+def _accuracy(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    model.eval()
+    with torch.no_grad():
+        logits = model(x)
+    right = (logits.argmax(-1) == y) & torch.isfinite(logits).all(-1)
+    return float(right.double().mean())
