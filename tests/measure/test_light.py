@@ -113,12 +113,12 @@ def test_scaling_the_states_keeps_our_cosine_and_collapses_the_clamped_one():
     assert one.number("reference.unit_probe@1", 0) == 1.0
 
 
-def trained(data, rule, *, lr, epochs, batch, items=None):
+def trained(data, rule, *, lr, epochs, batch, items=None, schedule="constant"):
     torch.manual_seed(0)
     x, y = torch.from_numpy(data.x_train[:items]), torch.from_numpy(data.y_train[:items])
     net = Adapter(ResMLP(x.shape[1], 10, depth=4, width=64, expansion=2))
     rule = ready_rule(rule, net, x[:4], y[:4])
-    recipe = Recipe(epochs=epochs, batch=batch, lr=lr, weight_decay=0.01, schedule="constant", seed=0)
+    recipe = Recipe(epochs=epochs, batch=batch, lr=lr, weight_decay=0.01, schedule=schedule, seed=0)
     assert train(TrainState(net, rule), ArrayFeed(x, y), recipe, on_epoch=lambda state: None) is None
     return net
 
@@ -132,7 +132,7 @@ def reference_at(net, x, y, sizes=(32, 2048)):
 
 def test_d2_does_not_flag_a_fitted_healthy_net_and_does_not_move_with_the_batch():
     data = load_dataset(Call("digits"))
-    net = trained(data, "bp", lr=3e-3, epochs=30, batch=64)
+    net = trained(data, "bp", lr=1e-2, epochs=40, batch=64, schedule="cosine")
     x, y = (torch.from_numpy(a) for a in (data.x_test, data.y_test))
     assert (net.model(x).argmax(1) == y).float().mean() > 0.95
     # 1,347 training digits and some of them twice: the fit is what is tested here.
@@ -147,7 +147,7 @@ def test_d2_does_not_flag_a_fitted_healthy_net_and_does_not_move_with_the_batch(
 
 def test_d2_flags_an_exploded_dfa_net_at_every_batch_size():
     data = load_dataset(Call("digit-sums"))
-    net = trained(data, "dfa", lr=5e-2, epochs=7, batch=128, items=12_800)
+    net = trained(data, "dfa", lr=5e-2, epochs=9, batch=128, items=12_800)
     ours, _ = reference_at(net, torch.from_numpy(data.x_test), torch.from_numpy(data.y_test))
     assert all(value < Thresholds().validity for value in ours)
     assert ours[0] == pytest.approx(ours[1], rel=0.5)
