@@ -187,6 +187,8 @@ def test_an_unknown_rule_gets_a_suggestion(rule, capsys, tmp_path):
         (["--data", "digit"], "Did you mean 'digits'?"),
         (["--schedule", "cosin"], "Did you mean 'cosine'?"),
         (["--seeds", "a,b"], "whole numbers"),
+        (["--lr-grid", "a,b"], "--lr-grid takes numbers"),
+        (["--lr-grid", "0,1"], "lr must be positive"),
         (["--lr", "-1"], "lr must be positive"),
         (["--lr", "inf"], "lr must be positive"),
         (["--weight-decay", "inf"], "weight_decay must be zero or more"),

@@ -66,7 +66,7 @@ def test_every_light_quantity_equals_its_slow_version(net, batch):
     assert number("alignment.gamma_mean@1") == pytest.approx(gamma)
     taken = {reading.quantity for reading in table}
     full = {q for q in QUANTITIES if q.startswith(("nudge.", "perturbation.")) or "null" in q}
-    full |= {"alignment.parameter_cosine@1", "alignment.stability@1"}
+    full |= {"alignment.parameter_cosine@1", "alignment.stability@1", "accuracy.validation@1"}
     assert taken == set(QUANTITIES) - full - {"accuracy.test@1", "loss.test@1", "loss.train@1"}
 
 

@@ -27,6 +27,10 @@ def train(
     epochs: Annotated[int, typer.Option("--epochs", min=1)] = 5,
     batch: Annotated[int, typer.Option("--batch", min=1)] = 128,
     lr: Annotated[float, typer.Option("--lr")] = 1e-3,
+    lr_grid: Annotated[
+        str | None,
+        typer.Option("--lr-grid", help="As in 1e-3,3e-3,1e-2: the best on held-out training rows counts."),
+    ] = None,
     weight_decay: Annotated[float, typer.Option("--weight-decay")] = 0.01,
     schedule: Annotated[str, typer.Option("--schedule", help="cosine or constant.")] = "cosine",
     width: Annotated[int | None, typer.Option("--width", min=1, help="Net's width.")] = None,
@@ -79,6 +83,7 @@ def train_from(options: dict[str, Any]) -> list[Any]:
         data=options["data"],
         dataset=dataset,
         net_options=net_options,
+        lr_grid=_rates(options["lr_grid"]),
         **recipe,
     )
     return train_all(
@@ -112,7 +117,7 @@ def read_spec(path: Path, known: set[str]) -> dict[str, Any]:
         raise BadInput(
             f"{path} has unknown keys: {', '.join(unknown)}.", f"Known: {', '.join(sorted(known))}."
         )
-    for key in ("rules", "seeds"):
+    for key in ("rules", "seeds", "lr_grid"):
         if isinstance(given.get(key), list):
             given[key] = ",".join(map(str, given[key]))
     given.update({key: str(given[key]) for key in ("seeds",) if key in given})
@@ -135,6 +140,13 @@ def _seeds(text: str) -> list[int]:
         return [int(part) for part in str(text).split(",") if part.strip()]
     except ValueError:
         raise BadInput(f"--seeds takes whole numbers, as in 42,123,456, not {text!r}.") from None
+
+
+def _rates(text: str | None) -> list[float]:
+    try:
+        return [float(part) for part in (text or "").split(",") if part.strip()]
+    except ValueError:
+        raise BadInput(f"--lr-grid takes numbers, as in 1e-3,3e-3, not {text!r}.") from None
 
 
 def _check_device(name: str) -> None:

@@ -32,6 +32,7 @@ QUANTITIES = {
     quantity.id: quantity
     for quantity in (
         Quantity("accuracy.test@1", "share of the test split that is classified correctly"),
+        Quantity("accuracy.validation@1", "the same on the rows held out of training to choose a rate"),
         Quantity("loss.test@1", "mean cross-entropy on the test split"),
         Quantity("loss.train@1", "mean cross-entropy over the epoch's training batches"),
         Quantity("scale.state_norm@1", "median over rows of ‖h_l‖", True),

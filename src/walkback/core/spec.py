@@ -83,6 +83,8 @@ class RunSpec:
     lr: float = 1e-3
     weight_decay: float = 0.01
     schedule: str = "cosine"
+    lr_grid: str = ""
+    holdout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("lr", "weight_decay"):  # 1 and 1.0 are one spec
@@ -92,11 +94,16 @@ class RunSpec:
                 raise BadInput(f"{name} must be at least 1, not {getattr(self, name)}.")
         if not 0 < self.lr < math.inf:
             raise BadInput(f"lr must be positive, not {self.lr}.")
+        if not 0 <= self.holdout < 1:
+            raise BadInput(f"holdout must be a share below 1, not {self.holdout}.")
         if not 0 <= self.weight_decay < math.inf:
             raise BadInput(f"weight_decay must be zero or more, not {self.weight_decay}.")
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), **{key: str(getattr(self, key)) for key in ("net", "rule", "data")}}
+        """Every field; those that came later are left out at their default, so that ids stay."""
+        late = {"lr_grid": "", "holdout": 0.0}
+        found = {k: v for k, v in asdict(self).items() if k not in late or v != late[k]}
+        return {**found, **{key: str(getattr(self, key)) for key in ("net", "rule", "data")}}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> RunSpec:

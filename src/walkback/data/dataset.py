@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -71,6 +71,17 @@ class Dataset:
         """The fixed test items that diagnostics are measured on; quantities at N=128 use the first 128."""
         order = np.random.default_rng(stream_seed(0, "evaluation batch")).permutation(len(self.y_test))
         return order[:EVAL_SIZE]
+
+    def hold_out(self, share: float) -> tuple[Dataset, Dataset]:
+        """The same data without a fixed share of its training rows, and those rows as a test split."""
+        order = np.random.default_rng(stream_seed(0, "validation rows")).permutation(len(self.y_train))
+        cut = max(1, round(share * len(order)))
+        rest, held = np.sort(order[cut:]), np.sort(order[:cut])
+        smaller = replace(self, x_train=self.x_train[rest], y_train=self.y_train[rest])
+        validation = replace(
+            smaller, x_test=self.x_train[held], y_test=self.y_train[held], test_sources=None
+        )
+        return smaller, validation
 
     @property
     def eval_batch(self) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ from walkback.core.verdict import Verdict
 from walkback.judge.evidence import Evidence, evidence_of
 from walkback.judge.factorial import Cells
 from walkback.judge.protocol import judge
+from walkback.judge.select import rate_note, select_rates
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle, Store
 from walkback.store.folder import same_but_rule
@@ -63,6 +64,7 @@ def judge_bundles(
 
 def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None) -> list[Case]:
     """Read the evidence once; it can then be judged many times. Rules first, baselines last."""
+    tried, bundles = bundles, select_rates(bundles)
     groups: dict[str, list[Bundle]] = {}
     for bundle in bundles:
         groups.setdefault(_group_key(bundle), []).append(bundle)
@@ -74,7 +76,7 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
     for group in groups.values():
         group.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
         _check_seeds(group)
-        note = _control_note(group[0], stored)
+        note = (*_control_note(group[0], stored), *rate_note(group[0], tried))
         runs = [replace(evidence_of(bundle), notes=note) for bundle in group]
         against = [_same_epoch(run, siblings[b.path]) for run, b in zip(runs, group, strict=True)]
         cases.append(Case(group, runs, against, _cells(group, runs, stored, baselines)))
@@ -189,6 +191,6 @@ def _check_recipe(bundle: Bundle, baseline: Bundle) -> None:
 def _siblings(bundle: Bundle, others: Sequence[Bundle]) -> list[Bundle]:
     return [
         other
-        for other in others
+        for other in select_rates(others)
         if other.card["rule"]["label"] == "frozen" and same_but_rule(bundle.spec, other.spec)
     ]

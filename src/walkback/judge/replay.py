@@ -10,6 +10,7 @@ from walkback.judge.assemble import sibling_bundles
 from walkback.judge.diagnostics import judge_depth, judge_reference, judge_scale
 from walkback.judge.evidence import Evidence, evidence_by_epoch
 from walkback.judge.protocol import decide
+from walkback.judge.select import select_rates
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle
 
@@ -34,6 +35,7 @@ def histories(bundles: Sequence[Bundle]) -> list[History]:
 
     Epoch 0 is left out: before training every net equals its frozen twin, and D3 would fire for all.
     """
+    bundles = select_rates(bundles)
     found = []
     for bundle, sibling in zip(bundles, sibling_bundles(bundles), strict=True):
         against = evidence_by_epoch(sibling) if sibling is not None else {}

@@ -81,7 +81,12 @@ class _Run:
     correct: dict[int, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.feed = Feed(self.dataset, self.device)
+        self.validation: Feed | None = None
+        data = self.dataset
+        if self.spec.holdout:
+            data, held = data.hold_out(self.spec.holdout)
+            self.validation = Feed(held, self.device)
+        self.feed = Feed(data, self.device)
         self.recipe = Recipe(
             self.spec.epochs,
             self.spec.batch,
@@ -161,7 +166,10 @@ class _Run:
             trace = net.probe(*self.feed.eval_batch())
             self.table.readings += measure_light(trace, credits_for(rule, trace), epoch).readings
             correct, loss = test_items(net, self.feed)
+            held = None if self.validation is None else test_items(net, self.validation)[0]
         self.table.add(epoch, "accuracy.test@1", float(correct.mean()))
+        if held is not None:
+            self.table.add(epoch, "accuracy.validation@1", float(held.mean()))
         self.table.add(epoch, "loss.test@1", loss)
         unmeasured = "not_applicable" if epoch == 0 else ""
         self.table.add(epoch, "loss.train@1", state.train_loss, status=unmeasured)

@@ -12,6 +12,8 @@ from walkback.nets import nets
 from walkback.rules import resolve_rule
 from walkback.train.schedule import schedules
 
+HOLDOUT = 0.1  # of the training rows, the same for every rule and seed
+
 
 def plan_runs(
     *,
@@ -21,6 +23,7 @@ def plan_runs(
     data: str,
     dataset: Dataset,
     net_options: Mapping[str, Value] | None = None,
+    lr_grid: Sequence[float] | None = None,
     **recipe: Any,
 ) -> list[RunSpec]:
     """One spec per seed and rule, seeds outermost: a stopped study has whole seeds rather than rules."""
@@ -37,7 +40,16 @@ def plan_runs(
     if "schedule" in recipe:
         schedules[recipe["schedule"]]
     return [
-        RunSpec(full_net, rule, full_data, dataset.identity, seed, **recipe)
+        RunSpec(full_net, rule, full_data, dataset.identity, seed, **{**recipe, **rate})
         for seed in dict.fromkeys(seeds)
         for rule in dict.fromkeys(full_rules)
+        for rate in _rates(lr_grid)
     ]
+
+
+def _rates(lr_grid: Sequence[float] | None) -> list[dict[str, Any]]:
+    """One recipe per rate of the grid, each with the grid written down and rows held out to choose on."""
+    if not lr_grid:
+        return [{}]
+    declared = ",".join(f"{rate:g}" for rate in sorted(set(lr_grid)))
+    return [{"lr": rate, "lr_grid": declared, "holdout": HOLDOUT} for rate in sorted(set(lr_grid))]

@@ -48,5 +48,9 @@ class Store:
 
 
 def same_but_rule(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two specs differ in nothing but the rule: the same net, data, seed and recipe."""
-    return {**one, "rule": ""} == {**other, "rule": ""}
+    """Whether two specs differ in nothing but the rule: the same net, data, seed and recipe.
+
+    Under a declared grid each rule has the rate that was chosen for it, so the rates may differ.
+    """
+    free = {"rule": "", "lr": 0} if one.get("lr_grid") else {"rule": ""}
+    return {**one, **free} == {**other, **free}

@@ -1,0 +1,79 @@
+"""An equal grid of learning rates for a rule and its baseline, chosen on rows held out of training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from walkback.core.spec import Call, RunSpec
+from walkback.data import load_dataset
+from walkback.judge.assemble import judge_bundles
+from walkback.judge.select import select_rates
+from walkback.run.one import run_one
+from walkback.run.plan import plan_runs
+from walkback.store import Store
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset(Call("digits"))
+
+
+@pytest.fixture(scope="module")
+def store(digits, tmp_path_factory):
+    path = tmp_path_factory.mktemp("grid")
+    setting = {
+        "net": "resmlp(width=16,depth=2)",
+        "data": "digits",
+        "dataset": digits,
+        "epochs": 2,
+        "batch": 64,
+    }
+    for spec in plan_runs(rules=["bp", "frozen"], seeds=[1, 2], lr_grid=[1e-5, 1e-2], **setting):
+        run_one(spec, digits, Store(path))
+    return Store(path)
+
+
+def test_held_out_rows_are_never_trained_on_and_are_the_same_for_every_run(digits):
+    smaller, validation = digits.hold_out(0.1)
+    assert len(smaller.y_train) + len(validation.y_test) == len(digits.y_train)
+    rows = {bytes(x) for x in smaller.x_train}
+    assert sum(bytes(x) in rows for x in validation.x_test) <= 2, "but for images that occur twice"
+    again = digits.hold_out(0.1)[1]
+    assert np.array_equal(again.x_test, validation.x_test)
+    assert smaller.split_identity == digits.split_identity, "the test split is untouched"
+
+
+def test_the_rate_with_the_best_validation_accuracy_speaks_for_each_rule(store):
+    bundles = store.bundles()
+    assert len(bundles) == 8
+    chosen = select_rates(bundles)
+    assert len(chosen) == 4 and {b.spec["lr"] for b in chosen} == {1e-2}
+    for bundle in bundles:
+        table = bundle.measurements()
+        assert table.number("accuracy.validation@1", 2) is not None
+    bp, frozen = judge_bundles(bundles)
+    assert [run.seed for run in bp.runs] == [1, 2] and frozen.role == "baseline"
+    assert bp.verdict["diagnostics"]["D3_depth_utility"]["value"] is not None
+    assert any("Learning rate 0.01 was chosen" in note for note in bp.verdict.notes)
+
+
+def test_a_rule_and_its_baseline_may_have_different_rates_of_one_grid(store):
+    bundles = store.bundles()
+    rates = {"bp": 1e-2, "frozen": 1e-5}
+    mixed = [b for b in bundles if b.spec["lr"] == rates[b.card["rule"]["name"]]]
+    bp = next(
+        item
+        for item in judge_bundles(mixed, [b for b in mixed if b.spec["lr"] == 1e-5])
+        if item.label == "bp"
+    )
+    assert bp.verdict["diagnostics"]["D3_depth_utility"]["value"] > 0.2
+    assert any("only 1 of 2 were run" in note for note in bp.verdict.notes)
+
+
+def test_specs_without_a_grid_keep_the_ids_they_had():
+    fields = {"net": Call("resmlp"), "rule": Call("bp"), "data": Call("digits"), "data_identity": "x"}
+    spec = RunSpec(**fields, seed=1, epochs=2)
+    assert "lr_grid" not in spec.to_dict() and "holdout" not in spec.to_dict()
+    grid = RunSpec(**fields, seed=1, epochs=2, lr_grid="0.001,0.01", holdout=0.1)
+    assert grid.id != spec.id and RunSpec.from_dict(grid.to_dict()) == grid
