@@ -19,6 +19,7 @@ from walkback.core.verdict import Verdict
 from walkback.data.dataset import hash_arrays
 from walkback.judge import Evidence, Thresholds, evidence_of, judge
 from walkback.measure import measure_light
+from walkback.measure.rows import correct_rows
 from walkback.nets.adapter import Adapter, Batch, Blocks
 from walkback.nets.trace import Trace
 from walkback.rules import Rule, make_rule
@@ -81,7 +82,7 @@ class FAProtocol:
             torch.manual_seed(self.seed)
             trace = self.net.probe(self.x, self.y)
             table = measure_light(trace, self._credits(trace), epoch=0)
-        correct = _correct(trace)
+        correct = correct_rows(trace.logits, trace.labels).flatten().cpu().numpy()
         accuracy = float(correct.mean()) if self.accuracy is None else self.accuracy
         table.add(0, "accuracy.test@1", accuracy)
         table.add(0, "loss.test@1", float(trace.losses.mean()))
@@ -235,13 +236,6 @@ def _as_accuracy(value: float, name: str) -> float:
     if not 0 <= float(value) <= 1:
         raise BadInput(f"{name} must be a share between 0 and 1, not {value}.", "Write 0.35 for 35 %.")
     return float(value)
-
-
-def _correct(trace: Trace) -> np.ndarray:
-    """Logits that are not finite are never correct."""
-    logits = trace.logits.detach()
-    right = (logits.argmax(-1) == trace.labels) & torch.isfinite(logits).all(-1)
-    return right.flatten().cpu().numpy()
 
 
 def _check_credits(credits: list[Tensor], trace: Trace) -> list[Tensor]:

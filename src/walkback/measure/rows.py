@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 CLAMP = 1e-8  # torch's and most libraries' floor on a norm in a cosine
@@ -41,6 +41,14 @@ def clamped_cosines(
     """What a conventional measurement reports: float32, norms clamped at 1e-8, zeros scored 0."""
     a, b = a.detach().cpu().float(), b.detach().cpu().float()
     return torch.nn.functional.cosine_similarity(a, b, dim=1, eps=CLAMP)
+
+
+def correct_rows(
+    logits: Float[Tensor, "*rows classes"], labels: Int[Tensor, "*rows"]
+) -> Bool[Tensor, "*rows"]:
+    """Which rows are classified correctly; logits that are not finite are never correct."""
+    logits = logits.detach()
+    return (logits.argmax(-1) == labels) & torch.isfinite(logits).all(-1)
 
 
 def _largest(rows: Tensor) -> Tensor:

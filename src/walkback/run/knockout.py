@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from walkback.core.errors import BadInput
+from walkback.measure.rows import correct_rows
 from walkback.run.full import eval_batch, restore_run
 from walkback.store import Bundle
 
@@ -45,5 +46,4 @@ def _accuracy(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float
     model.eval()
     with torch.no_grad():
         logits = model(x)
-    right = (logits.argmax(-1) == y) & torch.isfinite(logits).all(-1)
-    return float(right.double().mean())
+    return float(correct_rows(logits, y).double().mean())

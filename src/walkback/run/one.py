@@ -24,6 +24,7 @@ from walkback.core.streams import stream_seed
 from walkback.data import Dataset
 from walkback.data.feed import Feed
 from walkback.measure import measure_light
+from walkback.measure.rows import correct_rows
 from walkback.nets import Adapter, build_net
 from walkback.nets.trace import Trace
 from walkback.rules import Rule, describe_rule, make_rule
@@ -187,8 +188,7 @@ def test_items(net: Adapter, feed: Feed) -> tuple[np.ndarray, float]:
         for start in range(0, len(feed.y_test), TEST_BATCH):
             x, y = feed.test_batch(slice(start, start + TEST_BATCH))
             logits = net.model(x)
-            right = (logits.argmax(-1) == y) & torch.isfinite(logits).all(-1)
-            correct.append(right.cpu().numpy())
+            correct.append(correct_rows(logits, y).cpu().numpy())
             losses.append(torch.nn.functional.cross_entropy(logits, y, reduction="sum").item())
     return np.concatenate(correct), math.fsum(losses) / len(feed.y_test)
 
