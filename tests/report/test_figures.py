@@ -14,7 +14,7 @@ from walkback.report.svg import inline_svg
 
 
 def test_each_format_is_what_its_name_says(written: Path) -> None:
-    for name in ("layer-profile", "trajectory"):
+    for name in ("layer-profile", "trajectory", "full-tier"):
         assert (written / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (written / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
         assert b"<svg" in (written / f"figures/{name}.svg").read_bytes()

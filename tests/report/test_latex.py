@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from walkback.judge.assemble import Judged
 from walkback.report.latex import escape, render_latex
-from walkback.report.tables import layer_rows, trajectory_rows, verdict_rows
+from walkback.report.tables import full_rows, layer_rows, trajectory_rows, verdict_rows
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,7 @@ from walkback.report.tables import layer_rows, trajectory_rows, verdict_rows
         (r"\input{x}", r"\textbackslash{}input\{x\}"),
         ("3.98×10⁻⁹ ± ∞", r"3.98$\times$10$^{-9}$ $\pm$ $\infty$"),
         ("—", "---"),
+        ("ν, ρ", r"$\nu$, $\rho$"),
         ("[x]", "{[}x{]}"),
         ("Nøkland é", "Nøkland é"),
         ("中\n", r"\texttt{U+4E2D} "),
@@ -40,7 +41,7 @@ def test_any_text_is_balanced_and_holds_no_bare_special(text: str) -> None:
 
 
 def test_rows_have_as_many_cells_as_the_table_has_columns(audit: list[Judged]) -> None:
-    for table in (verdict_rows(audit), layer_rows(audit), trajectory_rows(audit)):
+    for table in (verdict_rows(audit), layer_rows(audit), full_rows(audit), trajectory_rows(audit)):
         latex = render_latex(table)
         wanted = len(table.columns)
         assert re.search(rf"\\begin\{{(tabular|longtable)\}}\{{[lr]{{{wanted}}}\}}", latex)
@@ -50,7 +51,7 @@ def test_rows_have_as_many_cells_as_the_table_has_columns(audit: list[Judged]) -
 
 
 def test_environments_are_closed_in_order(audit: list[Judged]) -> None:
-    for table in (verdict_rows(audit), layer_rows(audit), trajectory_rows(audit)):
+    for table in (verdict_rows(audit), layer_rows(audit), full_rows(audit), trajectory_rows(audit)):
         latex = render_latex(table)
         opened: list[str] = []
         for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", latex):

@@ -28,4 +28,4 @@ def test_report_holds_verdicts_chain_and_figures(written: Path) -> None:
     assert "Passing certifies nothing" in text
     for name in re.findall(r"\]\((figures/[^)]+)\)", text):
         assert (written / name).is_file()
-    assert text.count("![") == 2
+    assert text.count("![") == 3

@@ -12,7 +12,7 @@ import pytest
 
 from walkback.judge.assemble import Judged
 from walkback.report.csv import render_csv
-from walkback.report.tables import Table, layer_rows, names_of, trajectory_rows, verdict_rows
+from walkback.report.tables import Table, full_rows, layer_rows, names_of, trajectory_rows, verdict_rows
 
 
 def test_accuracy_is_mean_and_sample_deviation_over_seeds(audit: list[Judged]) -> None:
@@ -94,7 +94,7 @@ def test_running_and_diverged_runs_are_said_so(runs: Any) -> None:
 
 
 def test_csv_reads_back_the_same_floats(audit: list[Judged]) -> None:
-    for table in (verdict_rows(audit), layer_rows(audit), trajectory_rows(audit)):
+    for table in (verdict_rows(audit), layer_rows(audit), full_rows(audit), trajectory_rows(audit)):
         stored = _read(render_csv(table))
         assert len(stored) == len(table.rows)
         for raw, row in zip(table.rows, stored, strict=True):
@@ -104,7 +104,7 @@ def test_csv_reads_back_the_same_floats(audit: list[Judged]) -> None:
 
 
 def test_every_field_of_every_row_is_in_the_csv(audit: list[Judged]) -> None:
-    for table in (verdict_rows(audit), layer_rows(audit), trajectory_rows(audit)):
+    for table in (verdict_rows(audit), layer_rows(audit), full_rows(audit), trajectory_rows(audit)):
         assert all(set(row) == set(table.fields) for row in table.rows)
 
 

@@ -17,10 +17,14 @@ EXPECTED = {
     "report.md",
     *(
         f"tables/{name}.{end}"
-        for name in ("verdicts", "layers", "trajectory")
+        for name in ("verdicts", "layers", "full", "trajectory")
         for end in ("md", "csv", "tex")
     ),
-    *(f"figures/{name}.{end}" for name in ("layer-profile", "trajectory") for end in ("svg", "pdf", "png")),
+    *(
+        f"figures/{name}.{end}"
+        for name in ("layer-profile", "trajectory", "full-tier")
+        for end in ("svg", "pdf", "png")
+    ),
 }
 
 

@@ -203,3 +203,53 @@ def test_exact_rules_of_this_net_still_agree_with_autograd(net, batch):
     exact = autograd_gradients(net, *batch)
     found = gradients(make_rule("mixed(stem=bp,blocks=bp)"), net, *batch)
     assert all(relative(found[name], exact[name]) < 1e-10 for name in exact)
+
+
+@pytest.mark.parametrize("noise", ["fresh", "fixed"])
+@pytest.mark.parametrize("cosine", [-0.5, 0.0, 0.2, 0.95, 1.0])
+def test_dose_has_exactly_the_cosine_and_the_norm_it_says_at_every_row_and_layer(net, batch, noise, cosine):
+    rule, trace = ready_rule(f"dose(cosine={cosine},noise={noise})", net, *batch), net.probe(*batch)
+    for credit, reference in zip(rule.credits(trace), trace.reference, strict=True):
+        found = F.cosine_similarity(credit, reference, dim=1)
+        assert torch.allclose(found, torch.full_like(found, cosine), atol=1e-12)
+        assert torch.allclose(credit.norm(dim=1), reference.norm(dim=1), rtol=1e-12)
+
+
+def test_dose_of_one_is_backprop_and_trains_like_it(net, batch):
+    dosed = gradients(ready_rule("dose(cosine=1.0)", net, *batch), net, *batch)
+    exact = autograd_gradients(net, *batch)
+    for name, gradient in exact.items():
+        assert relative(dosed[name], gradient) < 1e-10, name
+
+
+def test_fresh_noise_changes_from_step_to_step_and_fixed_noise_does_not(net, batch):
+    for noise, repeats in (("fresh", False), ("fixed", True)):
+        rule = ready_rule(f"dose(cosine=0.3,noise={noise})", net, *batch)
+        first, second = gradients(rule, net, *batch), gradients(rule, net, *batch)
+        assert torch.equal(first["stem.weight"], second["stem.weight"]) is repeats
+        trace = net.probe(*batch)
+        again = zip(rule.credits(trace), rule.credits(trace), strict=True)
+        assert all(torch.equal(one, two) for one, two in again), "a measurement can be repeated"
+
+
+def test_fixed_noise_is_one_direction_for_all_rows(net, batch):
+    rule, trace = ready_rule("dose(cosine=0.0,noise=fixed)", net, *batch), net.probe(*batch)
+    credits = torch.nn.functional.normalize(rule.credits(trace)[1], dim=1)
+    assert (credits @ credits.T).min() > 0.5
+    fresh = ready_rule("dose(cosine=0.0,noise=fresh)", net, *batch).credits(trace)[1]
+    fresh = torch.nn.functional.normalize(fresh, dim=1)
+    assert (fresh @ fresh.T).mean() < 0.5
+
+
+def test_dose_survives_a_reference_too_small_to_square_and_a_zero_row(net, batch):
+    rule = ready_rule("dose(cosine=0.6)", net, *batch)
+    g = torch.randn(3, 16, dtype=torch.float32) * torch.tensor([[1e-30], [1.0], [0.0]])
+    turned = rule._turned(1, g, torch.Generator().manual_seed(0))
+    scaled = [(row.double() / row.abs().max().double()) for row in (turned[0], g[0])]
+    assert float(F.cosine_similarity(*scaled, dim=0)) == pytest.approx(0.6, abs=1e-5)
+    assert torch.equal(turned[2], torch.zeros(16))
+
+
+def test_a_dose_outside_the_range_of_a_cosine_is_refused():
+    with pytest.raises(BadInput, match="lies in"):
+        resolve_rule("dose(cosine=1.5)")

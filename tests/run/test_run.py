@@ -173,7 +173,7 @@ def test_a_kill_after_the_last_commit_leaves_nothing_behind_once_the_command_is_
         except Stopped:
             continue
     monkeypatch.undo()
-    assert run_many([spec], Store(tmp_path / "parts")) == []
+    assert run_many([spec], Store(tmp_path / "parts"), [digits]) == []
     assert hashes(tmp_path / "whole") == hashes(tmp_path / "parts")
 
 
@@ -316,7 +316,7 @@ def test_knocking_out_a_frozen_block_costs_nothing_and_a_trained_one_something(d
 
 def test_processes_give_the_bits_of_one_thread_in_this_process(digits, tmp_path):
     todo = specs(digits, ["bp", "dfa", "frozen"], epochs=1)
-    assert run_many(todo, Store(tmp_path / "many"), workers=2) == []
+    assert run_many(todo, Store(tmp_path / "many"), [digits], workers=2) == []
     for spec in todo:
         run_one(spec, digits, Store(tmp_path / "one"))
     assert hashes(tmp_path / "many") == hashes(tmp_path / "one")
@@ -325,7 +325,7 @@ def test_processes_give_the_bits_of_one_thread_in_this_process(digits, tmp_path)
 def test_a_run_that_another_process_holds_is_refused_before_anything_starts(digits, tmp_path):
     (spec,) = specs(digits, ["bp"])
     with Store(tmp_path).hold(spec.name), pytest.raises(StoreBusy, match=spec.name):
-        run_many([spec], Store(tmp_path))
+        run_many([spec], Store(tmp_path), [digits])
 
 
 def test_a_run_that_crashes_is_reported_never_dropped(digits, tmp_path):
@@ -334,7 +334,7 @@ def test_a_run_that_crashes_is_reported_never_dropped(digits, tmp_path):
     blocked = tmp_path / todo[0].name
     blocked.parent.mkdir(exist_ok=True)
     blocked.write_text("a file where a folder must be")
-    failures = run_many(todo, store, workers=1)
+    failures = run_many(todo, store, [digits], workers=1)
     assert [failure.spec.rule.name for failure in failures] == ["bp"]
     assert failures[0].traceback
     assert store.find(todo[1].name).finished

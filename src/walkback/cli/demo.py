@@ -53,10 +53,9 @@ def demo(
     bundles = train_all(
         specs,
         Store(out / "runs"),
-        location=None,
+        [dataset],
         workers=workers or default_workers(),
         device="cpu",
-        items=len(dataset.y_train),
     )
     judged = judge_bundles(bundles)
     page = write_report(judged, out)

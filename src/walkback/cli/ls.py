@@ -13,11 +13,13 @@ EXAMPLE = "Example: walkback ls rules"
 
 
 def ls(
-    noun: Annotated[str, typer.Argument(help="rules, nets, data, quantities, thresholds or bundles.")],
+    noun: Annotated[
+        str, typer.Argument(help="rules, nets, data, studies, quantities, thresholds or bundles.")
+    ],
     store: StoreOption = "runs",
     json: Json = False,
 ) -> int:
-    """List rules, nets, data sets, quantities, thresholds, or the bundles of a store."""
+    """List rules, nets, data sets, studies, quantities, thresholds, or the bundles of a store."""
     from walkback.core.errors import UnknownName
 
     if noun not in _LISTS:
@@ -67,6 +69,20 @@ def _data(store: str) -> list[dict[str, Any]]:
     return [{"name": name, "about": datasets[name].about} for name in datasets]
 
 
+def _studies(store: str) -> list[dict[str, Any]]:
+    from walkback.studies import studies
+
+    return [
+        {
+            "name": name,
+            "runs": sum(len(arm.rules) * len(arm.seeds) for arm in studies[name].arms),
+            "data": ", ".join(sorted({arm.data for arm in studies[name].arms})),
+            "question": studies[name].question,
+        }
+        for name in studies
+    ]
+
+
 def _quantities(store: str) -> list[dict[str, Any]]:
     from walkback.core.quantities import QUANTITIES
 
@@ -95,6 +111,7 @@ _LISTS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
     "rules": _rules,
     "nets": _nets,
     "data": _data,
+    "studies": _studies,
     "quantities": _quantities,
     "thresholds": _thresholds,
     "bundles": _bundles,

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from walkback.cli import bundle, demo, diagnose, doctor, knockout, ls, measure, rejudge, report, train
+from walkback.cli import (
+    audit,
+    bundle,
+    demo,
+    diagnose,
+    doctor,
+    knockout,
+    ls,
+    measure,
+    rejudge,
+    report,
+    train,
+)
 from walkback.cli.output import INTERNAL, INTERRUPTED, emit_error
 from walkback.core.errors import WalkbackError
 
@@ -23,6 +35,7 @@ app = typer.Typer(
 app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog=train.EXAMPLE)(train.train)
 app.command(epilog=diagnose.EXAMPLE)(diagnose.diagnose)
+app.command(epilog=audit.EXAMPLE)(audit.audit)
 app.command(epilog=measure.EXAMPLE)(measure.measure)
 app.command(epilog=knockout.EXAMPLE)(knockout.knockout)
 app.command(epilog=report.EXAMPLE)(report.report)

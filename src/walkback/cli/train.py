@@ -64,13 +64,13 @@ def train(
 
 
 def train_from(options: dict[str, Any]) -> list[Any]:
-    from walkback.cli.session import train_all
+    from walkback.cli.session import check_device, train_all
     from walkback.core.spec import Call, split_list
     from walkback.data import load_dataset
     from walkback.run.plan import plan_runs
     from walkback.store import Store
 
-    _check_device(options["device"])
+    check_device(options["device"])
     net_options = {key: options[key] for key in ("width", "depth") if options[key] is not None}
     recipe = {key: options[key] for key in ("epochs", "batch", "lr", "weight_decay", "schedule")}
     dataset = load_dataset(Call.parse(options["data"]), options["data_dir"])
@@ -89,10 +89,9 @@ def train_from(options: dict[str, Any]) -> list[Any]:
     return train_all(
         specs,
         Store(options["store"]),
-        location=options["data_dir"],
+        [dataset],
         workers=options["workers"],
         device=options["device"],
-        items=len(dataset.y_train),
     )
 
 
@@ -147,15 +146,6 @@ def _rates(text: str | None) -> list[float]:
         return [float(part) for part in (text or "").split(",") if part.strip()]
     except ValueError:
         raise BadInput(f"--lr-grid takes numbers, as in 1e-3,3e-3, not {text!r}.") from None
-
-
-def _check_device(name: str) -> None:
-    import torch
-
-    try:
-        torch.zeros(1, device=name).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise BadInput(f"The device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
 
 
 def _row(bundle: Any) -> dict[str, Any]:

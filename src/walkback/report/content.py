@@ -15,6 +15,8 @@ from walkback.report import words
 from walkback.report.tables import (
     Column,
     Table,
+    full_rows,
+    full_runs,
     layer_rows,
     names_of,
     states_of,
@@ -49,17 +51,29 @@ class Section:
     direction: str
     stem_blocks: Table | None
     layers: Table
+    full: Table | None
     notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What a study asks, which part of it is walkback's own, and the tables it is read from."""
+
+    question: str
+    ours: str
+    tables: Sequence[Table]
 
 
 @dataclass(frozen=True)
 class Report:
     title: str
     summary: str
+    study: Chapter | None
     sections: Sequence[Section]
     figures: Sequence[FigureText]
     verdicts: Table
     layers: Table
+    full: Table | None
     trajectory: Table
     thresholds: Table
     recipe: Table
@@ -68,21 +82,24 @@ class Report:
     notes: Sequence[str]
 
 
-def build_report(judged: Sequence[Judged], title: str) -> Report:
-    names = names_of(judged)
+def build_report(judged: Sequence[Judged], title: str, study: Chapter | None = None) -> Report:
+    names, full = names_of(judged), full_rows(judged)
+    logics = ", ".join(sorted({item.verdict.logic for item in judged}))
     return Report(
         title=title,
         summary=_summary(judged),
+        study=study,
         sections=[_section(name, item) for name, item in zip(names, judged, strict=True)],
-        figures=FIGURES,
+        figures=(*FIGURES, FULL_FIGURE) if full.rows else FIGURES,
         verdicts=verdict_rows(judged),
         layers=layer_rows(judged),
+        full=full if full.rows else None,
         trajectory=trajectory_rows(judged),
         thresholds=_thresholds([item.verdict for item in judged]),
         recipe=_facts("recipe", "How the runs were trained and measured.", judged, _recipe_of),
         identity=_facts("identity", "Which data: SHA-256 of what was used.", judged, _identity_of),
         environment=_facts("environment", "What the runs were computed with.", judged, _environment_of),
-        notes=(DISCLAIMER, f"Verdict logic: {', '.join(sorted({j.verdict.logic for j in judged}))}."),
+        notes=(DISCLAIMER, f"Verdict logic: {logics}.", *_full_note(names, judged)),
     )
 
 
@@ -101,6 +118,26 @@ FIGURES = (
         "on a logarithmic axis.",
     ),
 )
+
+FULL_FIGURE = FigureText(
+    "full-tier",
+    "Two panels over the layer index: nudge ν, and correlation ρ beside its ceiling, one line per rule.",
+    "What the credit does, layer by layer, at the last epoch measured in full. Bold: median over seeds; "
+    "thin: single seeds. ν is 1 for the gradient; shaded is where random directions lie (mean ± standard "
+    "deviation). ρ: filled and solid is the credit, open and dashed its ceiling, the ρ of the gradient.",
+)
+
+
+def _full_note(names: Sequence[str], judged: Sequence[Judged]) -> Iterable[str]:
+    """How to get the full tier where it is missing; a captured model cannot be measured again."""
+    named = zip(names, judged, strict=True)
+    lacking = [name for name, item in named if item.runs[0].trained and not full_runs(item)]
+    if lacking:
+        whose = "any run" if len(lacking) == len(judged) else ", ".join(lacking)
+        yield (
+            f"The full tier (parameter cosine, nudging, perturbation correlation, nulls) was not measured "
+            f"for {whose}: walkback measure BUNDLE adds it."
+        )
 
 
 def _summary(judged: Sequence[Judged]) -> str:
@@ -133,6 +170,7 @@ def _section(name: str, item: Judged) -> Section:
         direction=verdict.evidence["C_credit_direction"]["sentence"],
         stem_blocks=_stem_blocks(verdict),
         layers=_own_layers(name, item),
+        full=_own_full(name, item),
         notes=unusual + _own_notes(verdict),
     )
 
@@ -210,7 +248,7 @@ def _credit(verdict: Verdict) -> Table:
     """The conventional headline Γ beside the exact cosine of the deep layers."""
     columns = (
         Column("direction of the credit", ("what",), numeric=False),
-        Column("mean ± sd over seeds", ("mean", "sd"), _show_cosine),
+        Column("mean ± sd over seeds", ("mean", "sd"), words.cosines),
     )
     rows = tuple(
         {"what": what, "mean": words.mean_of(values), "sd": words.sd_of(values)}
@@ -244,15 +282,24 @@ _CREDIT = {
 }
 
 
-def _show_cosine(mean: float | None, sd: float | None) -> str:
-    return words.spread(words.cosine(mean), words.cosine(sd).lstrip("+"))
-
-
 def _own_layers(name: str, item: Judged) -> Table:
     """The rule's part of the layer table, without the column that would repeat its name."""
     table = layer_rows([item], [name])
     caption = "At the last measured epoch, median over seeds; layer 0 is the stem's output."
     return replace(table, caption=caption, columns=table.columns[1:])
+
+
+def _own_full(name: str, item: Judged) -> Table | None:
+    """The rule's part of the full table, if it has one; its name and epoch are said once, not per row."""
+    table = full_rows([item], [name])
+    if not table.rows:
+        return None
+    caption = (
+        f"The full tier at epoch {table.rows[0]['epoch']}, median over the seeds measured. Random ν is "
+        "what counts as zero, the ceiling what ρ can reach; the float64 error is that of the reference at "
+        "the last layer."
+    )
+    return replace(table, caption=caption, columns=table.columns[2:])
 
 
 def _thresholds(verdicts: Sequence[Verdict]) -> Table:

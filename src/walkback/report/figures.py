@@ -1,4 +1,4 @@
-"""The two figures of a report, for screen and print: layer by layer, and epoch by epoch.
+"""The figures of a report, for screen and print: layer by layer, epoch by epoch, and the full tier.
 
 Rules differ by colour (Okabe and Ito's, safe for colour-blind readers), marker and line style, so that
 grey print is enough. Baselines are black. The same numbers give the same bytes in every format.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from walkback.judge.assemble import Judged
 from walkback.judge.evidence import Evidence
 from walkback.judge.thresholds import Thresholds
-from walkback.report.tables import names_of
+from walkback.report.tables import full_runs, names_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +34,10 @@ FORMATS: Mapping[str, Mapping[str, None]] = {
 
 
 def draw_figures(judged: Sequence[Judged]) -> dict[str, bytes]:
-    """`layer-profile` and `trajectory`, each as svg, pdf and png: file name to bytes."""
+    """`layer-profile`, `trajectory`, and `full-tier` where it was measured: file name to bytes."""
     drawings = {"layer-profile": _draw_layer_profile, "trajectory": _draw_trajectory}
+    if any(map(full_runs, judged)):
+        drawings["full-tier"] = _draw_full_tier
     return {
         f"{name}.{ending}": data
         for name, draw in drawings.items()
@@ -115,6 +117,11 @@ def _pens(judged: Sequence[Judged]) -> list[_Pen]:
     return pens
 
 
+def _solid_pens(judged: Sequence[Judged]) -> list[_Pen]:
+    """Where dashes mean "clamped" or "ceiling", rules are told apart by colour and marker alone."""
+    return [pen if pen.dashes == _DOTTED else replace(pen, dashes="-") for pen in _pens(judged)]
+
+
 @dataclass(frozen=True)
 class _Curves:
     """The seeds of one rule over a shared x; NaN wherever there is no number to draw."""
@@ -136,15 +143,32 @@ def _draw_layer_profile(judged: Sequence[Judged]) -> Figure:
         ("Reference norm ‖g‖", "reference.norm@1", True),
         ("Cosine to the reference", "alignment.cosine@1", False),
     )
-    pens = _pens(judged)
-    # Here dashes mean "clamped", so rules are told apart by colour and marker alone.
-    pens = [pen if pen.dashes == _DOTTED else replace(pen, dashes="-") for pen in pens]
+    pens = _solid_pens(judged)
     for axis, (title, quantity, log) in zip(axes, panels, strict=True):
         _dress(axis, title, "layer", log)
         for pen, item in zip(pens, judged, strict=True):
             _plot(axis, pen, _over_layers(item.runs, quantity, log))
-    _plot_clamped(axes[2], pens, judged)
+    for pen, item in zip(pens, judged, strict=True):
+        _plot_open(axes[2], pen, _over_layers(item.runs, "alignment.cosine_compat@1", False))
+    _zero(axes[2])
     _finish(figure, axes, pens, [_sample("exact", True), _sample("clamped", False)])
+    return figure
+
+
+def _draw_full_tier(judged: Sequence[Judged]) -> Figure:
+    figure, axes = _panels(1, 2, height=2.75)
+    named = zip(_solid_pens(judged), judged, strict=True)
+    drawn = [(pen, runs) for pen, item in named if (runs := full_runs(item))]
+    _dress(axes[0], "Nudge ν (gradient: 1)", "layer", False)
+    _dress(axes[1], "Perturbation correlation ρ", "layer", False)
+    for pen, runs in drawn:
+        _shade_random(axes[0], pen, runs)
+        _plot(axes[0], pen, _over_layers(runs, "nudge.ratio@1", False))
+        _plot(axes[1], pen, _over_layers(runs, "perturbation.rho@1", False))
+        _plot_open(axes[1], pen, _over_layers(runs, "perturbation.ceiling@1", False))
+    for axis in axes:
+        _zero(axis)
+    _finish(figure, axes, [pen for pen, _ in drawn], [_sample("credit", True), _sample("ceiling", False)])
     return figure
 
 
@@ -256,21 +280,29 @@ def _mark_end(axis: Axes, pen: _Pen, x: NDArray[np.float64], values: NDArray[np.
         axis.plot(x[last], values[last], marker="x", markersize=8, markeredgewidth=2, color=pen.colour)
 
 
-def _plot_clamped(axis: Axes, pens: Sequence[_Pen], judged: Sequence[Judged]) -> None:
-    """Medians of the clamped cosine, open and dashed, beside the exact ones."""
-    for pen, item in zip(pens, judged, strict=True):
-        curves = _over_layers(item.runs, "alignment.cosine_compat@1", False)
-        axis.plot(
-            curves.x,
-            curves.median,
-            color=pen.colour,
-            linewidth=1.0,
-            linestyle=(0, (3, 2)),
-            marker=pen.marker,
-            markersize=6.5,
-            markerfacecolor="white",
-            zorder=2.5,  # below the exact ones: where both agree, a ring around a dot
-        )
+def _plot_open(axis: Axes, pen: _Pen, curves: _Curves) -> None:
+    """Medians of what a quantity is read beside, open and dashed."""
+    axis.plot(
+        curves.x,
+        curves.median,
+        color=pen.colour,
+        linewidth=1.0,
+        linestyle=(0, (3, 2)),
+        marker=pen.marker,
+        markersize=6.5,
+        markerfacecolor="white",
+        zorder=2.5,  # below the filled ones: where both agree, a ring around a dot
+    )
+
+
+def _shade_random(axis: Axes, pen: _Pen, runs: Sequence[Evidence]) -> None:
+    """Where ν of random directions lies: what counts as zero."""
+    mean, sd = (_over_layers(runs, f"nudge.band_{name}@1", False) for name in ("mean", "sd"))
+    low, high = mean.median - sd.median, mean.median + sd.median
+    axis.fill_between(mean.x, low, high, color=pen.colour, alpha=0.15, linewidth=0)
+
+
+def _zero(axis: Axes) -> None:
     axis.axhline(0, color="#999999", linewidth=0.7, zorder=0.5)
 
 

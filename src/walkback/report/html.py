@@ -35,5 +35,5 @@ def render_html(report: Report, figures: Mapping[str, bytes]) -> str:
 
 
 def _keep_units(sentence: str) -> str:
-    """A number and its unit stay on one line."""
-    return re.sub(r"(?<=\d) (?=%|pp\b)", "\u00a0", sentence)
+    """A number stays on one line with its unit, its spread and what stands in parentheses beside it."""
+    return re.sub(r"(?<=\d) (?=%|pp\b|±|\(\d)|(?<=±) ", "\u00a0", sentence)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from walkback.report import words
-from walkback.report.content import Report, Section
+from walkback.report.content import Chapter, Report, Section
 from walkback.report.tables import Table
 
 
@@ -16,6 +16,7 @@ def render_markdown(report: Report) -> str:
         f"# {escape(report.title)}",
         escape(report.summary),
         *(f"- **{escape(s.name)}** — {escape(f'{s.badge}: {s.why}')}" for s in report.sections),
+        *_study(report.study),
         "## Verdicts",
         render_table(report.verdicts),
         "## Figures",
@@ -47,6 +48,13 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|~$#])", r"\\\1", re.sub(r"\s+", " ", text))
 
 
+def _study(study: Chapter | None) -> list[str]:
+    if study is None:
+        return []
+    ours = [escape(f"Ours: {study.ours}.")] if study.ours else []
+    return ["## The study", escape(study.question), *ours, *map(render_table, study.tables)]
+
+
 def _section(section: Section) -> list[str]:
     return [
         f"## {escape(section.name)}: {escape(section.badge)}",
@@ -57,6 +65,7 @@ def _section(section: Section) -> list[str]:
         escape(section.direction),
         *([render_table(section.stem_blocks)] if section.stem_blocks else []),
         render_table(section.layers),
+        *([render_table(section.full)] if section.full else []),
         "\n".join(f"- {escape(note)}" for note in section.notes),
     ]
 

@@ -6,10 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
-from walkback.core.quantities import Measurements
+from walkback.core.quantities import QUANTITIES, Measurements, Reading
 from walkback.core.verdict import Reason
 from walkback.judge.assemble import Judged
 from walkback.judge.evidence import Evidence
@@ -118,6 +119,45 @@ def layer_rows(judged: Sequence[Judged], names: Sequence[str] | None = None) -> 
     return Table("layers", caption, columns, _LAYER_FIELDS, rows)
 
 
+def full_rows(judged: Sequence[Judged], names: Sequence[str] | None = None) -> Table:
+    """One row per rule and layer, at the last epoch measured in full; a rule without one has no rows."""
+    columns = (
+        Column("rule", ("rule",), numeric=False),
+        Column("epoch", ("epoch",)),
+        Column("layer", ("layer",)),
+        _or_gap("cosine, exact", ("cosine",), words.cosine),
+        _or_gap("parameter cosine", ("parameter_cosine",), words.cosine),
+        _or_gap("stability", ("stability",), words.cosine),
+        _or_gap("nudge ν", ("nudge",), words.cosine),
+        _or_gap("random ν", ("random_mean", "random_sd"), words.cosines),
+        _or_gap("ρ", ("rho",), words.cosine),
+        _or_gap("ρ ceiling", ("ceiling",), words.cosine),
+        _or_gap("null z (p)", ("null_z", "null_p"), _show_null),
+        _or_gap("float64 error", ("relerr",), words.number),
+        Column("seeds", ("seeds_measured", "seeds"), _show_share),
+    )
+    caption = (
+        "What the credit does, layer by layer, at the last epoch measured in full, median over the seeds "
+        "measured: cosine to the reference, of the credit and of the parameter gradient; cosine of the "
+        "mean credits of two halves of the batch; nudge ν beside that of random directions; correlation ρ "
+        "beside its ceiling; the cosine in standard deviations of its null, and its rank p. The "
+        "float64 error is that of the reference at the last layer."
+    )
+    rows = tuple(
+        row
+        for name, item in zip(names or names_of(judged), judged, strict=True)
+        for row in _full_of(name, item)
+    )
+    return Table("full", caption, columns, _FULL_FIELDS, rows)
+
+
+def full_runs(item: Judged) -> list[Evidence]:
+    """The seeds measured in full at the last epoch that any of them was, seen at that epoch."""
+    epochs = [{r.epoch for r in run.measurements if r.quantity in _FULL_TIER.values()} for run in item.runs]
+    last = max(set().union(*epochs), default=-1)
+    return [replace(run, epoch=last) for run, own in zip(item.runs, epochs, strict=True) if last in own]
+
+
 def trajectory_rows(judged: Sequence[Judged]) -> Table:
     """One row per rule, seed and measured epoch."""
     columns = (
@@ -177,6 +217,23 @@ _LAYER_VALUES = {
     "cosine_compat": "alignment.cosine_compat@1",
 }
 _LAYER_FIELDS = ("rule", "variant", "layer", *_LAYER_VALUES, "n_valid", "seeds_measured", "seeds")
+_FULL_TIER = {
+    "parameter_cosine": "alignment.parameter_cosine@1",
+    "stability": "alignment.stability@1",
+    "nudge": "nudge.ratio@1",
+    "random_mean": "nudge.band_mean@1",
+    "random_sd": "nudge.band_sd@1",
+    "rho": "perturbation.rho@1",
+    "ceiling": "perturbation.ceiling@1",
+    "null_z": "alignment.null_z@1",
+    "null_p": "alignment.null_p@1",
+}
+_FULL_VALUES = {"cosine": "alignment.cosine@1", **_FULL_TIER, "relerr": "reference.float64_relerr@1"}
+_FULL_FIELDS = (
+    *("rule", "variant", "epoch", "layer"),
+    *(field for key in _FULL_VALUES for field in (key, f"{key}_gap")),
+    *("seeds_measured", "seeds"),
+)
 _TRAJECTORY_VALUES = {
     "accuracy": "accuracy.test@1",
     "growth_max": "scale.growth_max@1",
@@ -243,6 +300,55 @@ def _has_layer(run: Evidence, layer: int) -> bool:
     return all(
         run.number(_LAYER_VALUES[key], layer) is not None for key in ("state_norm", "reference_norm")
     )
+
+
+def _full_of(name: str, item: Judged) -> Iterator[Row]:
+    runs = full_runs(item)
+    layers = sorted({layer for run in runs for layer in run.measurements.layers(run.epoch)})
+    for layer in layers:
+        values: dict[str, Any] = {}
+        for key, quantity in _FULL_VALUES.items():
+            found = _readings(runs, quantity, layer, layers[-1])
+            values[key], values[f"{key}_gap"] = _median_or_gap(found)
+        yield {
+            "rule": name,
+            "variant": _variant(item),
+            "epoch": runs[0].epoch,
+            "layer": layer,
+            **values,
+            "seeds_measured": len(runs),
+            "seeds": len(item.runs),
+        }
+
+
+def _readings(runs: Sequence[Evidence], quantity: str, layer: int, last: int) -> list[Reading | None]:
+    """One per seed. What is taken of the net as a whole stands at its last layer, and only there."""
+    if QUANTITIES[quantity].per_layer:
+        return [run.measurements.get(quantity, run.epoch, layer) for run in runs]
+    return [run.measurements.get(quantity, run.epoch) for run in runs if layer == last]
+
+
+def _median_or_gap(readings: Sequence[Reading | None]) -> tuple[float | None, str]:
+    """The median over seeds, or why there is none: a median over survivors would flatter the rule."""
+    gaps = Counter(word for reading in readings if (word := words.gap(reading)))
+    if gaps:
+        told = (_show_gap(word, number, len(readings)) for word, number in gaps.items())
+        return math.nan if "not a number" in gaps else None, ", ".join(told)
+    return median(r.value for r in readings if r is not None) if readings else None, ""
+
+
+def _show_gap(word: str, number: int, seeds: int) -> str:
+    return word if number == seeds else f"{word} in {number} of {seeds} seeds"
+
+
+def _or_gap(header: str, keys: tuple[str, ...], show: Callable[..., str]) -> Column:
+    """A column that shows its values together, or says why one of them is missing."""
+
+    def cell(*raw: Any) -> str:
+        values, gaps = raw[: len(keys)], raw[len(keys) :]
+        return next(filter(None, gaps), "") or show(*values)
+
+    return Column(header, (*keys, *(f"{key}_gap" for key in keys)), cell)
 
 
 def _epochs_of(name: str, run: Evidence, bundle: Bundle) -> Iterator[Row]:
@@ -315,6 +421,10 @@ def _show_gain(gain: float | None, low: float | None, high: float | None) -> str
     if gain is None or low is None:
         return words.points(gain)
     return f"{words.points(gain)} [{words.points(low)}, {words.points(high)}]"
+
+
+def _show_null(z: float | None, p: float | None) -> str:
+    return f"{words.number(z)} ({words.number(p)})"
 
 
 def _show_verdict(verdict: str) -> str:

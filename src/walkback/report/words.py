@@ -15,6 +15,7 @@ from walkback.core.numerals import limit as limit
 from walkback.core.numerals import number as number
 from walkback.core.numerals import percent as percent
 from walkback.core.numerals import points as points
+from walkback.core.quantities import Reading
 from walkback.core.verdict import Outcome, Reason, Verdict
 
 
@@ -55,6 +56,20 @@ def text(value: Any) -> str:
 def spread(mean: str, deviation: str) -> str:
     """`mean ± deviation`; one seed has no deviation and shows none."""
     return mean if deviation == MISSING else f"{mean} ± {deviation}"
+
+
+def cosines(mean: float | None, deviation: float | None) -> str:
+    """`mean ± deviation` of cosines and the like; a deviation has no sign."""
+    return spread(cosine(mean), cosine(deviation).lstrip("+"))
+
+
+def gap(reading: Reading | None) -> str:
+    """Why there is no number: never taken, without meaning here, or not a number. Empty if there is one."""
+    if reading is None:
+        return "not measured"
+    if reading.number is not None:
+        return ""
+    return "not a number" if reading.status == "nan" else "not applicable"
 
 
 def plural(number: int, thing: str) -> str:

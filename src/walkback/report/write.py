@@ -7,20 +7,23 @@ from pathlib import Path
 
 from walkback.core.errors import BadInput
 from walkback.judge.assemble import Judged
-from walkback.report.content import Report, build_report
+from walkback.report.content import Chapter, Report, build_report
 from walkback.report.csv import render_csv
 from walkback.report.figures import draw_figures
 from walkback.report.html import render_html
 from walkback.report.latex import render_latex
 from walkback.report.markdown import render_markdown, render_table
+from walkback.report.tables import Table
 from walkback.store.files import write_atomic
 
 
-def write_report(judged: Sequence[Judged], out: Path, *, title: str = "walkback audit") -> Path:
+def write_report(
+    judged: Sequence[Judged], out: Path, *, title: str = "walkback audit", study: Chapter | None = None
+) -> Path:
     """Write everything below `out`; the path of report.html, which needs none of the other files."""
     if not judged:
         raise BadInput("There is nothing to report: no verdicts were given.")
-    report = build_report(judged, title)
+    report = build_report(judged, title, study)
     figures = draw_figures(judged)
     files = _tables(report) | {f"figures/{name}": data for name, data in figures.items()}
     files["report.md"] = render_markdown(report).encode()
@@ -34,6 +37,12 @@ def _tables(report: Report) -> dict[str, bytes]:
     renderers = {"csv": render_csv, "tex": render_latex, "md": lambda table: render_table(table) + "\n"}
     return {
         f"tables/{table.name}.{ending}": render(table).encode()
-        for table in (report.verdicts, report.layers, report.trajectory)
+        for table in (report.verdicts, report.layers, report.trajectory, *_own(report))
         for ending, render in renderers.items()
     }
+
+
+def _own(report: Report) -> Sequence[Table]:
+    """The tables that not every report has."""
+    full = () if report.full is None else (report.full,)
+    return full if report.study is None else (*full, *report.study.tables)

@@ -14,6 +14,7 @@ rules: Registry[type[Rule]] = Registry(
     {
         "bp": "walkback.rules.bp:BP",
         "dfa": "walkback.rules.dfa:DFA",
+        "dose": "walkback.rules.dose:Dose",
         "fa": "walkback.rules.fa:FA",
         "frozen": "walkback.rules.frozen:Frozen",
         "ladder": "walkback.rules.partial:Ladder",

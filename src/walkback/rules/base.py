@@ -15,6 +15,7 @@ from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.spec import Call, Value
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace, Wiring
+from walkback.rules.patching import Sender, patched
 
 
 class Rule(nn.Module, ABC):
@@ -73,13 +74,21 @@ class Rule(nn.Module, ABC):
         """The credits at the layers where a training pass is cut."""
         return self.credits(trace)
 
-    def inside(self, net: Adapter) -> AbstractContextManager[None]:
-        """Within this context a block's own backward pass is the rule's (its exact one by default)."""
-        return contextlib.nullcontext()
+    def senders(self, net: Adapter) -> Mapping[str, Sender]:
+        """What each Linear of the blocks sends down in place of its exact credit, by path.
 
-    def extra_loss(self, trace: Trace) -> Tensor | None:
-        """A scalar that training minimises beside the cross-entropy, if the rule has one."""
-        return None
+        Empty by default: inside a block the chain is exact.
+        """
+        return {}
+
+    def inside(self, net: Adapter) -> AbstractContextManager[None]:
+        """Within this context a block's own backward pass is the rule's."""
+        senders = self.senders(net)
+        return patched(net, senders, self.name) if senders else contextlib.nullcontext()
+
+    def branch_weight(self, trace: Trace) -> float:
+        """w, where training also minimises `½ w Σ_l ‖h_l − h_{l−1}‖²`: a cost on what the blocks add."""
+        return 0.0
 
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
         """The parameters this rule trains."""
@@ -95,9 +104,11 @@ class Rule(nn.Module, ABC):
         arriving = [gradient / trace.count for gradient in (trace.error, *self.training_credits(trace))]
         sources = [trace.logits, *(trace.outputs[layer] for layer in trace.cuts)]
         pairs: list[tuple[Tensor, Tensor | None]] = list(zip(sources, arriving, strict=True))
-        extra = self.extra_loss(trace)
-        if extra is not None:
-            pairs.append((extra, None))
+        weight = self.branch_weight(trace)
+        if weight:
+            both = zip(trace.outputs[1:], trace.states[:-1], strict=True)
+            added = torch.stack([(above - below).square().sum() for above, below in both])
+            pairs.append((0.5 * weight * added.sum(), None))
         # What depends on no trained parameter has nothing to receive, as the stem of a shallow net.
         pairs = [(source, gradient) for source, gradient in pairs if source.requires_grad]
         torch.autograd.backward([source for source, _ in pairs], [gradient for _, gradient in pairs])
@@ -149,11 +160,11 @@ class Modifier(Rule):
     def training_credits(self, trace: Trace) -> list[Tensor]:
         return self.inner.training_credits(trace)
 
-    def inside(self, net: Adapter) -> AbstractContextManager[None]:
-        return self.inner.inside(net)
+    def senders(self, net: Adapter) -> Mapping[str, Sender]:
+        return self.inner.senders(net)
 
-    def extra_loss(self, trace: Trace) -> Tensor | None:
-        return self.inner.extra_loss(trace)
+    def branch_weight(self, trace: Trace) -> float:
+        return self.inner.branch_weight(trace)
 
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
         return self.inner.trained(net)

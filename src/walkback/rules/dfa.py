@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
 from walkback.rules.base import Rule
 from walkback.rules.broadcast import feature_width, to_state
-from walkback.rules.patching import Sender, linears_in_blocks, patched
+from walkback.rules.patching import Sender, linears_in_blocks
 
 
 class DFA(Rule):
@@ -64,16 +63,17 @@ class DFA(Rule):
             self._error_of_step = trace.error / trace.count
         return self.credits(trace)
 
-    def inside(self, net: Adapter) -> AbstractContextManager[None]:
+    def senders(self, net: Adapter) -> Mapping[str, Sender]:
         """In layer form each Linear of the blocks sends down its own projection of the step's error."""
         if self.params["form"] == "block":
-            return contextlib.nullcontext()
+            return {}
 
         def sender(path: str, linear: nn.Linear) -> Sender:
             feedback = self.get_buffer(_key(path)).to(linear.weight)
             return lambda delta, x: to_state(self._error_of_step.to(feedback) @ feedback, x)
 
-        return patched(linears_in_blocks(net, "dfa(form=layer)"), sender, "dfa(form=layer)")
+        linears = linears_in_blocks(net, "dfa(form=layer)")
+        return {path: sender(path, linear) for path, linear in linears.items()}
 
 
 def _key(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
 from walkback.rules.base import ChainRule, Rule
 from walkback.rules.broadcast import feature_width, to_state
-from walkback.rules.patching import Sender, linears_in_blocks, patched
+from walkback.rules.patching import Sender, linears_in_blocks
 
 
 class FA(Rule):
@@ -77,14 +77,14 @@ class LayerFA(FA, ChainRule):
             (credit,) = torch.autograd.grad(trace.net.out_ln(h), h, credit)
         return credit
 
-    def inside(self, net: Adapter) -> AbstractContextManager[None]:
-        """Within, each Linear of the blocks sends its credit down by B."""
+    def senders(self, net: Adapter) -> Mapping[str, Sender]:
+        """Each Linear of the blocks sends its credit down by B."""
 
         def sender(path: str, linear: nn.Linear) -> Sender:
             feedback = self.get_buffer(_key(path)).to(linear.weight)
             return lambda delta, x: delta @ feedback
 
-        return patched(linears_in_blocks(net, _NAME), sender, _NAME)
+        return {path: sender(path, linear) for path, linear in linears_in_blocks(net, _NAME).items()}
 
 
 _NAME, _HEAD = "fa(form=layer)", "head"

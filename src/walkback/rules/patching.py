@@ -35,18 +35,17 @@ def linears_in_blocks(net: Adapter, rule: str) -> dict[str, nn.Linear]:
 
 
 @contextlib.contextmanager
-def patched(
-    linears: Mapping[str, nn.Linear], sender: Callable[[str, nn.Linear], Sender], rule: str
-) -> Iterator[None]:
-    """Within, each Linear sends down what `sender(path, linear)` says; afterwards all is as it was.
+def patched(net: Adapter, senders: Mapping[str, Sender], rule: str) -> Iterator[None]:
+    """Within, each Linear named sends down what its sender says; afterwards all is as it was.
 
     A Linear that never ran is an error: the rule would be backprop there.
     """
+    linears = {path: net.model.get_submodule(path) for path in senders}
     before = {path: linear.__dict__.get("forward") for path, linear in linears.items()}
     used: set[str] = set()
     try:
         for path, linear in linears.items():
-            linear.forward = _noting(linear, sender(path, linear), path, used)  # type: ignore[method-assign,assignment]
+            linear.forward = _noting(linear, senders[path], path, used)
         yield
         unused = [path for path in linears if path not in used]
         if unused:
@@ -58,10 +57,10 @@ def patched(
         for path, linear in linears.items():
             linear.__dict__.pop("forward", None)
             if before[path] is not None:
-                linear.forward = before[path]  # type: ignore[method-assign,assignment]
+                linear.forward = before[path]  # type: ignore[assignment]
 
 
-def _noting(linear: nn.Linear, send: Sender, path: str, used: set[str]) -> Callable[[Tensor], Any]:
+def _noting(linear: nn.Module, send: Sender, path: str, used: set[str]) -> Callable[[Tensor], Any]:
     def forward(x: Tensor) -> Any:
         used.add(path)
         return CreditLinear.apply(x, linear.weight, linear.bias, send)

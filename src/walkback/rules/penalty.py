@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from walkback.nets.trace import Trace
 from walkback.rules.base import Modifier
 
@@ -22,11 +20,7 @@ class Penalty(Modifier):
     defaults = {"weight": 1e-2, "over": "sum"}  # noqa: RUF012
     choices = {"over": ("sum", "mean")}  # noqa: RUF012
 
-    def extra_loss(self, trace: Trace) -> Tensor:
-        total = trace.logits.new_zeros(())
-        for below, above in zip(trace.states[:-1], trace.outputs[1:], strict=True):
-            squares = (above - below).square()
-            total = total + (squares.sum() if self.params["over"] == "sum" else squares.mean(-1).sum())
-        own = float(self.params["weight"]) * total / trace.count
-        inner = self.inner.extra_loss(trace)
-        return own if inner is None else own + inner
+    def branch_weight(self, trace: Trace) -> float:
+        features = 1 if self.params["over"] == "sum" else trace.states[-1].shape[-1]
+        own = 2 * float(self.params["weight"]) / (features * trace.count)
+        return own + self.inner.branch_weight(trace)

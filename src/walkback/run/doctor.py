@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from walkback.core.spec import Call
-from walkback.data import load_dataset
+from walkback.core.spec import Call, RunSpec
+from walkback.data import Dataset, load_dataset
 from walkback.run.many import run_many
 from walkback.run.one import here
 from walkback.run.plan import plan_runs
@@ -23,7 +23,7 @@ def examine(device: str = "cpu") -> dict[str, Any]:
     dataset = load_dataset(Call("digits"))
     (spec,) = plan_runs(net=NET, rules=["dfa"], seeds=[0], data="digits", dataset=dataset, epochs=2)
     with tempfile.TemporaryDirectory() as scratch:
-        bundles = [_trained(spec, Store(Path(scratch) / name), device) for name in ("one", "two")]
+        bundles = [_trained(spec, dataset, Store(Path(scratch) / name), device) for name in ("one", "two")]
         same = _members(bundles[0]) == _members(bundles[1])
         environment = bundles[0].provenance[0]
     return {
@@ -36,8 +36,8 @@ def examine(device: str = "cpu") -> dict[str, Any]:
     }
 
 
-def _trained(spec: Any, store: Store, device: str) -> Bundle:
-    failures = run_many([spec], store, device=device)
+def _trained(spec: RunSpec, dataset: Dataset, store: Store, device: str) -> Bundle:
+    failures = run_many([spec], store, [dataset], device=device)
     if failures:
         raise RuntimeError(failures[0].traceback or str(failures[0].error))
     bundle = store.find(spec.name)

@@ -1,4 +1,7 @@
-"""Many runs at once, each in a process with one thread: fast on CPUs, and the same bits every time."""
+"""Many runs at once, each in a process with one thread: fast on CPUs, and the same bits every time.
+
+Data sets are read once, by the caller, and handed to each worker as it starts.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from typing import Any
 
 from walkback.core.errors import WalkbackError
 from walkback.core.spec import RunSpec
+from walkback.data import Dataset
 from walkback.store import Store
 
 _AGAIN = "Run the same command again: it goes on from the last checkpoint."
@@ -23,11 +27,10 @@ OnProgress = Callable[[RunSpec, int, int], None]
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker needs; data sets are loaded once per worker and kept."""
+    """What a worker needs beside the data sets, which it has from the start."""
 
     spec: RunSpec
     store: str
-    location: str | None
     device: str
 
 
@@ -50,13 +53,13 @@ class RunFailure:
 def run_many(
     specs: Sequence[RunSpec],
     store: Store,
+    data: Sequence[Dataset],
     *,
-    location: str | None = None,
     workers: int = 1,
     device: str = "cpu",
     on_progress: OnProgress = lambda spec, step, steps: None,
 ) -> list[RunFailure]:
-    """Train every spec that the store does not hold yet; the failures, if any.
+    """Train every spec that the store does not hold yet on the data set it was planned on; the failures.
 
     The order of specs is kept; a finished worker takes the next one. Workers die with this process.
     """
@@ -66,10 +69,11 @@ def run_many(
             if bundle is not None and bundle.finished:
                 bundle.sweep()
     todo = [spec for spec in specs if not is_finished(store, spec)]
-    jobs = [Job(spec, str(store.path), location, device) for spec in todo]
+    jobs = [Job(spec, str(store.path), device) for spec in todo]
     if not jobs:
         return []
-    pool = _Pool(min(workers, len(jobs)))
+    wanted = {spec.data_identity for spec in todo}
+    pool = _Pool(min(workers, len(jobs)), [dataset for dataset in data if dataset.identity in wanted])
     try:
         return pool.work_off(jobs, on_progress)
     finally:
@@ -82,7 +86,8 @@ def is_finished(store: Store, spec: RunSpec) -> bool:
 
 
 class _Pool:
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, data: Sequence[Dataset]) -> None:
+        self.data = data
         self.ends: dict[Connection, mp.process.BaseProcess] = {}
         for _ in range(workers):
             self._start()
@@ -90,7 +95,7 @@ class _Pool:
     def _start(self) -> Connection:
         context = mp.get_context("spawn")
         here, there = context.Pipe()
-        process = context.Process(target=_worker, args=(there,), daemon=True)
+        process = context.Process(target=_worker, args=(there, self.data), daemon=True)
         with _quiet_threads():
             process.start()
         there.close()
@@ -154,17 +159,15 @@ class _quiet_threads:
                 os.environ[name] = value
 
 
-def _worker(end: Connection) -> None:
+def _worker(end: Connection, data: Sequence[Dataset]) -> None:
     """Take jobs until the pipe closes."""
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     import torch
 
     torch.set_num_threads(1)
-    from walkback.data import load_dataset
     from walkback.run.one import run_one
 
-    datasets: dict[str, object] = {}
     while True:
         try:
             job: Job = end.recv()
@@ -172,11 +175,8 @@ def _worker(end: Connection) -> None:
             return
         spec = job.spec
         try:
-            key = f"{spec.data}@{job.location}"
-            if key not in datasets:
-                datasets[key] = load_dataset(spec.data, job.location)
-            report = _throttled(end)
-            run_one(spec, datasets[key], Store(Path(job.store)), device=job.device, on_progress=report)  # type: ignore[arg-type]
+            dataset = next(held for held in data if held.identity == spec.data_identity)
+            run_one(spec, dataset, Store(Path(job.store)), device=job.device, on_progress=_throttled(end))
             end.send(("done", None))
         except WalkbackError as error:
             end.send(("failed", (error, "")))

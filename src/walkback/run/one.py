@@ -96,7 +96,7 @@ class _Run:
             self.spec.schedule,
             self.spec.seed,
         )
-        self.kept = {*FIRST_CHECKPOINTS, *range(100, self.spec.epochs, 50)}
+        self.kept = kept_epochs(self.spec.epochs)
 
     @classmethod
     def start(cls, spec: RunSpec, dataset: Dataset, store: Store, device: str) -> _Run:
@@ -175,6 +175,11 @@ class _Run:
         unmeasured = "not_applicable" if epoch == 0 else ""
         self.table.add(epoch, "loss.train@1", state.train_loss, status=unmeasured)
         self.correct[epoch] = correct
+
+
+def kept_epochs(epochs: int) -> set[int]:
+    """The epochs whose checkpoints stay: dense at first, where most happens, and the last."""
+    return {epoch for epoch in (*FIRST_CHECKPOINTS, *range(100, epochs, 50)) if epoch < epochs} | {epochs}
 
 
 def credits_for(rule: Rule, trace: Trace) -> list[Tensor] | None:

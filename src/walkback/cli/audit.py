@@ -1,0 +1,182 @@
+"""`walkback audit STUDY`: a named set of runs, trained, judged and reported; run it again to resume."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from walkback.cli.output import Json, Logic, StoreOption, emit_json, say, stdout_console
+
+if TYPE_CHECKING:
+    from walkback.core.spec import RunSpec
+    from walkback.data import Dataset
+    from walkback.store import Store
+    from walkback.studies import Study
+
+EXAMPLE = "Example: walkback audit dose-response --plan"
+
+
+def audit(
+    study: Annotated[str, typer.Argument(help="See walkback ls studies.")],
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Runs, epochs, hours and disk; nothing is trained.")
+    ] = False,
+    judge_only: Annotated[
+        bool, typer.Option("--judge-only", help="Report what the store holds; train nothing.")
+    ] = False,
+    store: StoreOption = "runs",
+    out: Annotated[Path, typer.Option("--out", help="Where the report goes.")] = Path("report"),
+    data_dir: Annotated[str | None, typer.Option("--data-dir", help="Where the data set lies.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes; default: all cores.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda or mps.")] = "cpu",
+    logic: Logic = "artifact",
+    json: Json = False,
+) -> int:
+    """Train the runs of a study, judge them and write its report.
+
+    Interrupt it as you like: the same command goes on from the last epoch, and --judge-only reports what
+    is there meanwhile. Studies share a store: a run that two of them need is trained once.
+    """
+    from walkback.cli.session import check_device, default_workers, train_all
+    from walkback.store import Store
+    from walkback.studies import studies
+
+    chosen = studies[study]
+    check_device(device)
+    data = chosen.load(data_dir)
+    specs, folder = chosen.runs(data), Store(store)
+    if plan:
+        return _show_plan(chosen, specs, folder, list(data.values()), workers or default_workers(), json)
+    if not judge_only:
+        if not json:
+            say(f"{len(specs)} runs into {store}. {chosen.question}")
+        train_all(specs, folder, list(data.values()), workers=workers or default_workers(), device=device)
+    return _show_answer(chosen, specs, folder, out, logic, json)
+
+
+def _show_plan(
+    study: Study, specs: Sequence[RunSpec], store: Store, data: Sequence[Dataset], workers: int, json: bool
+) -> int:
+    from walkback.run.cost import costs_of
+
+    items = {dataset.identity: len(dataset.y_train) for dataset in data}
+    states = {spec: _state(spec, store) for spec in specs}
+    todo = [spec for spec in specs if states[spec]["state"] not in ("finished", "diverged")]
+    if not json and todo:
+        say("Measuring what a step costs here …")
+    costs = costs_of(todo, data)
+    seconds = {s: costs[s].seconds(s, items[s.data_identity], states[s]["epoch"]) for s in todo}
+    left = sum(seconds.values())
+    longest = max(seconds.values(), default=0.0)
+    answer = {
+        "study": study.name,
+        "question": study.question,
+        "ours": study.ours,
+        "runs": [
+            {
+                "name": spec.name,
+                "rule": str(spec.rule),
+                "seed": spec.seed,
+                "epochs": spec.epochs,
+                **states[spec],
+                "hours_left": seconds.get(spec, 0.0) / 3600,
+            }
+            for spec in specs
+        ],
+        "planned": len(specs),
+        "finished": len(specs) - len(todo),
+        "epochs_left": sum(spec.epochs - states[spec]["epoch"] for spec in todo),
+        "workers": workers,
+        "hours_left": max(left / workers, longest) / 3600,
+        "megabytes_left": sum(costs[spec].bytes(spec) for spec in todo) / 1e6,
+    }
+    if json:
+        emit_json(answer)
+    else:
+        _print_plan(answer)
+    return 0
+
+
+def _state(spec: RunSpec, store: Store) -> dict[str, Any]:
+    """How far a run is: `not run` where the store has nothing of it."""
+    bundle = store.find(spec.name)
+    if bundle is None:
+        return {"state": "not run", "epoch": 0}
+    return {"state": bundle.status["state"], "epoch": bundle.status["epoch"] or 0}
+
+
+def _print_plan(answer: Mapping[str, Any]) -> None:
+    from rich.table import Table
+
+    console = stdout_console()
+    console.print(answer["question"])
+    table = Table(box=None, pad_edge=False)
+    for column in ("rule", "seed", "epochs", "state", "left"):
+        table.add_column(column, overflow="fold")
+    for row in answer["runs"]:
+        state = f"epoch {row['epoch']}" if row["state"] == "running" else row["state"]
+        left = _duration(3600 * row["hours_left"]) if row["hours_left"] else ""
+        table.add_row(row["rule"], str(row["seed"]), str(row["epochs"]), state, left)
+    console.print(table)
+    console.print(
+        f"{answer['finished']} of {answer['planned']} runs finished. Left: {answer['epochs_left']} epochs, "
+        f"about {_duration(3600 * answer['hours_left'])} with {answer['workers']} at a time "
+        f"and {answer['megabytes_left']:.0f} MB, by what a short piece of each costs on this machine.",
+        soft_wrap=True,
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _show_answer(
+    study: Study, specs: Sequence[RunSpec], store: Store, out: Path, logic: str, json: bool
+) -> int:
+    """Judge what is there; every run that is not is named."""
+    from walkback.core.errors import BadInput
+    from walkback.judge.assemble import judge_bundles
+    from walkback.report import write_report
+    from walkback.report.tables import names_of
+    from walkback.report.terminal import verdict_table
+
+    states = {spec: _state(spec, store)["state"] for spec in specs}
+    found = [bundle for spec in specs if (bundle := store.find(spec.name)) is not None]
+    bundles = [bundle for bundle in found if bundle.measurements().epochs]
+    if not bundles:
+        raise BadInput(
+            f"The store {store.path} holds no run of {study.name} yet.",
+            "Train them: leave out --judge-only.",
+        )
+    judged = judge_bundles(bundles, logic=logic)
+    page = write_report(
+        judged, out, title=f"walkback audit: {study.name}", study=study.chapter(judged, states)
+    )
+    missing = [spec.name for spec, state in states.items() if state == "not run"]
+    if json:
+        named = zip(names_of(judged), judged, strict=True)
+        verdicts = {name: item.verdict for name, item in named if item.role != "baseline"}
+        emit_json(
+            {
+                "study": study.name,
+                "report": str(page),
+                "planned": len(specs),
+                "finished": sum(state in ("finished", "diverged") for state in states.values()),
+                "not_run": missing,
+                "verdicts": verdicts,
+            }
+        )
+        return 0
+    console = stdout_console()
+    console.print(verdict_table(judged))
+    if missing:
+        console.print(f"Not run yet: {len(missing)} of {len(specs)} runs.")
+    console.print(f"Report: {page}", soft_wrap=True)
+    return 0

@@ -1,0 +1,83 @@
+"""What a run will cost, measured on a short piece of it: same code, whole test split, real files."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from walkback.core.spec import RunSpec
+from walkback.data import Dataset
+from walkback.run.one import kept_epochs, run_one
+from walkback.store import Bundle, Store
+from walkback.train import Progress
+
+STEPS, WARM_UP = 24, 8
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one thread for a step and for measuring an epoch; bytes of a checkpoint, of the rest."""
+
+    step: float
+    epoch: float
+    checkpoint: int
+    rest: int
+
+    def seconds(self, spec: RunSpec, items: int, done: int = 0) -> float:
+        """What is left of a run after `done` epochs."""
+        steps = math.ceil(items * (1 - spec.holdout) / spec.batch)
+        return (spec.epochs - done) * (steps * self.step + self.epoch)
+
+    def bytes(self, spec: RunSpec) -> int:
+        return self.rest + len(kept_epochs(spec.epochs)) * self.checkpoint
+
+
+def costs_of(specs: Sequence[RunSpec], data: Sequence[Dataset], device: str = "cpu") -> dict[RunSpec, Cost]:
+    """One measurement for all runs that differ in seed, epochs or rate alone."""
+    held = {dataset.identity: dataset for dataset in data}
+    measured: dict[tuple[str, str, str, int], Cost] = {}
+    found = {}
+    for spec in specs:
+        key = (str(spec.net), str(spec.rule), spec.data_identity, spec.batch)
+        if key not in measured:
+            measured[key] = measure_cost(spec, held[spec.data_identity], device)
+        found[spec] = measured[key]
+    return found
+
+
+def measure_cost(spec: RunSpec, dataset: Dataset, device: str = "cpu") -> Cost:
+    """Train a few batches in a scratch store, on one thread as a worker would."""
+    rows = slice(0, STEPS * spec.batch)
+    piece = replace(dataset, x_train=dataset.x_train[rows], y_train=dataset.y_train[rows])
+    short = replace(spec, data_identity=piece.identity, epochs=1, holdout=0.0)
+    ticks: list[float] = []
+
+    def tick(progress: Progress) -> None:
+        ticks.append(time.perf_counter())
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            bundle = run_one(short, piece, Store(Path(scratch)), device=device, on_progress=tick)
+            ended = time.perf_counter()
+            checkpoint, rest = _sizes(bundle)
+    finally:
+        torch.set_num_threads(threads)
+    first = min(WARM_UP, len(ticks) - 2)
+    step = (ticks[-1] - ticks[first]) / (len(ticks) - 1 - first)
+    return Cost(step, ended - ticks[-1], checkpoint, rest)
+
+
+def _sizes(bundle: Bundle) -> tuple[int, int]:
+    """Of one checkpoint, and of everything else."""
+    checkpoints = [m for m in bundle.members() if m.startswith("checkpoints/")]
+    total = sum(len(bundle.read(name)) for name in bundle.members())
+    held = sum(len(bundle.read(name)) for name in checkpoints)
+    return held // len(checkpoints), total - held

@@ -1,0 +1,121 @@
+"""Studies: each can be planned, stopped half-way, read as it is, and finished by the same command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from walkback.cli.main import run
+from walkback.core.spec import Call
+from walkback.data import load_dataset
+from walkback.run.cost import Cost, measure_cost
+from walkback.run.many import run_many
+from walkback.run.one import kept_epochs, run_one
+from walkback.run.plan import plan_runs
+from walkback.store import Store
+from walkback.studies import Arm, Study, studies
+from walkback.studies.dose_response import operating_curve
+
+TINY = "resmlp(width=8,depth=2,expansion=1)"
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset(Call("digits"))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    rules = ("bp", "frozen", "dose(cosine=0.5)")
+    study = Study(
+        "tiny",
+        "Does it run?",
+        (Arm(rules, TINY, "digits", seeds=(1, 2), recipe={"epochs": 2}),),
+        ours="all of it",
+        tables=operating_curve,
+    )
+    monkeypatch.setitem(studies._entries, "tiny", study)
+    return study
+
+
+@pytest.mark.parametrize("name", list(studies))
+def test_every_study_plans_runs_that_are_unique_and_hold_their_own_baseline(name, digits):
+    study = studies[name]
+    specs = study.runs({arm.data: digits for arm in study.arms})
+    assert len({spec.id for spec in specs}) == len(specs) > 0
+    seeds = [spec.seed for spec in specs]
+    first = [seeds.index(seed) for seed in dict.fromkeys(seeds)]
+    assert first == sorted(first), "whole seeds first"
+    for spec in specs:
+        frozen = [o for o in specs if o.with_rule(spec.rule) == spec and o.rule.name == "frozen"]
+        assert frozen, f"{spec.name} has no baseline in its study"
+
+
+def test_arms_that_share_a_run_train_it_once(digits):
+    arm = Arm(("bp", "frozen"), TINY, "digits", recipe={"epochs": 1})
+    wider = Arm(("bp", "dfa"), TINY, "digits", recipe={"epochs": 1})
+    specs = Study("s", "?", (arm, wider)).runs({"digits": digits})
+    assert len(specs) == 3 * 3
+    assert [spec.rule.name for spec in specs[:3]] == ["bp", "frozen", "dfa"]
+
+
+def test_a_plan_says_what_is_left_and_trains_nothing(tiny, tmp_path, capsys):
+    command = ["audit", "tiny", "--store", str(tmp_path / "runs"), "--workers", "2", "--plan", "--json"]
+    assert run(command) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["planned"], plan["finished"], plan["epochs_left"]) == (6, 0, 12)
+    assert plan["hours_left"] > 0 and plan["megabytes_left"] > 0
+    assert {row["state"] for row in plan["runs"]} == {"not run"}
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_half_finished_study_is_reported_with_its_gaps_named_and_finished_later(
+    tiny, digits, tmp_path, capsys
+):
+    store, out = Store(tmp_path / "runs"), tmp_path / "report"
+    specs = tiny.runs({"digits": digits})
+    assert run_many(specs[:2], store, [digits]) == []
+    command = ["audit", "tiny", "--store", str(store.path), "--out", str(out), "--json"]
+    assert run([*command, "--judge-only"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["planned"], answer["finished"], len(answer["not_run"])) == (6, 2, 4)
+    assert set(answer["verdicts"]) == {"bp"}
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Does it run?" in page and "not run" in page and "Ours: all of it" in page
+    table = (out / "tables" / "runs.csv").read_text(encoding="utf-8").splitlines()
+    assert table[0].endswith("finished,diverged,running,not run")
+    assert [row for row in table if row.endswith(",0,0,0,2")], "a rule without any run is in the table"
+    before = store.find(specs[0].name).path.stat().st_mtime_ns
+    assert run(command) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["finished"], answer["not_run"]) == (6, [])
+    assert store.find(specs[0].name).path.stat().st_mtime_ns == before, "a finished run is left alone"
+    curve = (out / "tables" / "dose-response.md").read_text(encoding="utf-8")
+    assert "fresh" in curve and "+0.50" in curve
+
+
+def test_an_empty_store_and_an_unknown_study_are_said_in_one_sentence(tiny, tmp_path, capsys):
+    assert run(["audit", "tiny", "--store", str(tmp_path / "none"), "--judge-only"]) == 2
+    assert "holds no run of tiny yet" in capsys.readouterr().err
+    assert run(["audit", "dose-respons"]) == 2
+    assert "Did you mean 'dose-response'" in capsys.readouterr().err
+
+
+def test_the_cost_of_a_run_is_measured_by_running_a_piece_of_it(digits):
+    (spec,) = plan_runs(
+        net=TINY, rules=["bp"], seeds=[1], data="digits", dataset=digits, epochs=20, batch=32
+    )
+    cost = measure_cost(spec, digits)
+    assert cost.step > 0 and cost.epoch > 0 and cost.checkpoint > 1000
+    assert Cost(2.0, 3.0, 10, 1).seconds(spec, items=320) == 20 * (10 * 2.0 + 3.0)
+    assert Cost(2.0, 3.0, 10, 1).seconds(spec, items=320, done=15) == 5 * (10 * 2.0 + 3.0)
+    assert Cost(2.0, 3.0, 10, 1).bytes(spec) == 1 + 6 * 10
+    assert kept_epochs(20) == {0, 1, 2, 5, 10, 20}
+
+
+def test_the_predicted_size_of_a_run_is_the_size_it_has(digits, tmp_path):
+    (spec,) = plan_runs(net=TINY, rules=["dfa"], seeds=[1], data="digits", dataset=digits, epochs=6)
+    bundle = run_one(spec, digits, Store(tmp_path))
+    real = sum(len(bundle.read(name)) for name in bundle.members())
+    assert measure_cost(spec, digits).bytes(spec) == pytest.approx(real, rel=0.2)
