@@ -14,6 +14,7 @@ from tests.conftest import ready_rule
 from tests.measure.test_light import scaled_states
 from tests.rules.test_rules import gradients
 from walkback.measure.directions import (
+    each_loss,
     nudge,
     perturbation_correlation,
     random_unit_rows,
@@ -259,3 +260,15 @@ def test_the_full_tier_says_what_each_measure_says(net, batch):
     broken = measure_full(net.probe(*batch), make_rule("bp"), 4, generator(), draws=3)
     assert broken.get("nudge.ratio@1", 4, 3).status == "not_applicable"
     assert broken.get("perturbation.rho@1", 4, 3).status == "nan"
+
+
+def test_a_stack_of_states_gives_the_losses_of_each_alone(net, batch):
+    trace = net.probe(*batch)
+    for layer in range(trace.depth + 1):
+        losses = row_losses(trace, layer)
+        h = trace.states[layer].detach()
+        stack = torch.stack([h, 2 * h, h + 0.1])
+        alone = torch.stack([losses(state) for state in stack])
+        assert hasattr(losses, "of_stack")
+        assert torch.allclose(each_loss(losses, stack), alone, rtol=1e-12)
+        assert torch.equal(each_loss(lambda s, f=losses: f(s), stack), alone), "and without a stack pass"

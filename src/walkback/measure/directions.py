@@ -7,8 +7,9 @@ scores nothing once states are large: the loss difference drowns in float32 roun
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +19,7 @@ from walkback.measure.rows import exact, row_norms
 
 Losses = Callable[[Tensor], Float[Tensor, " rows"]]  # a state → the loss of each row
 HALVINGS = 5
+AT_ONCE = 4  # perturbed copies of the batch that are evaluated together
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,8 @@ def nudge(
         eta /= 2
     else:
         return Nudge.not_applicable()
-    band = torch.tensor(
-        [_gain(losses, h, random_unit_rows(h, generator), eta, valid) / best for _ in range(directions)],
-        dtype=torch.float64,
-    )
+    drawn = (random_unit_rows(h, generator) for _ in range(directions))
+    band = torch.cat([_gains(losses, h, some, eta, valid) for some in _stacks(drawn)]) / best
     ratio = _gain(losses, h, unit_a, eta, valid) / best
     return Nudge(ratio, float(band.mean()), float(band.std()), eta, int(valid.sum()))
 
@@ -95,15 +95,14 @@ def perturbation_correlation(
     `q = Φ(h + ε‖h‖v) − Φ(h − ε‖h‖v)` for `directions` unit vectors v, drawn anew for every row; ρ is
     the correlation over directions, averaged over rows. In the linear regime it equals the cosine.
     """
-    size = state_sizes(h)
+    scale, unit_a, unit_g = epsilon * state_sizes(h), *(unit_rows(exact(side)) for side in (a, g))
     expected_a, expected_g, seen = [], [], []
-    for _ in range(directions):
-        v = random_unit_rows(h, generator)
-        step = epsilon * size * v
-        seen.append(exact(losses(h + step)) - exact(losses(h - step)))
-        expected_a.append(_row_products(a, v))
-        expected_g.append(_row_products(g, v))
-    q, p_a, p_g = torch.stack(seen), torch.stack(expected_a), torch.stack(expected_g)
+    for v in _stacks(random_unit_rows(h, generator) for _ in range(directions)):
+        step = scale * v
+        seen.append(each_loss(losses, h + step) - each_loss(losses, h - step))
+        expected_a.append(_row_products(unit_a, v))
+        expected_g.append(_row_products(unit_g, v))
+    q, p_a, p_g = torch.cat(seen), torch.cat(expected_a), torch.cat(expected_g)
     rho, ceiling = row_correlations(p_a, q), row_correlations(p_g, q)
     ranks = row_correlations(_ranks(p_a), _ranks(q))
     known = rho[~rho.isnan()]
@@ -129,8 +128,17 @@ def unit_rows(tensor: Tensor) -> Tensor:
 
 
 def random_unit_rows(like: Tensor, generator: torch.Generator) -> Tensor:
-    drawn = torch.randn(like.shape, generator=generator, dtype=torch.float64)
-    return unit_rows(drawn).to(like)
+    drawn = torch.randn(like.shape, generator=generator, dtype=like.dtype)
+    norms = torch.linalg.vector_norm(drawn.flatten(1), dim=1)
+    return (drawn / norms.view(-1, *[1] * (like.dim() - 1))).to(like)
+
+
+def each_loss(
+    losses: Losses, stack: Float[Tensor, "copies rows *features"]
+) -> Float[Tensor, "copies rows"]:
+    """The losses of every copy, in float64; one call for all where `losses` can (`losses.of_stack`)."""
+    at_once = getattr(losses, "of_stack", None)
+    return exact(at_once(stack) if at_once else torch.stack([losses(h) for h in stack]))
 
 
 def state_sizes(h: Tensor) -> Tensor:
@@ -153,14 +161,27 @@ def row_correlations(
     return (p * q).sum(0) / (p.square().sum(0) * q.square().sum(0)).sqrt()
 
 
+def _stacks(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """A few at a time, stacked."""
+    waiting = iter(tensors)
+    while some := list(islice(waiting, AT_ONCE)):
+        yield torch.stack(some)
+
+
 def _gain(losses: Losses, h: Tensor, unit: Tensor, eta: float, valid: Tensor) -> float:
-    step = eta * state_sizes(h) * unit
-    change = (exact(losses(h - step)) - exact(losses(h + step))) / 2
-    return float(change[valid.cpu()].mean())
+    return float(_gains(losses, h, unit.unsqueeze(0), eta, valid))
 
 
-def _row_products(a: Tensor, v: Tensor) -> Tensor:
-    return (unit_rows(exact(a)) * exact(v)).flatten(1).sum(1)
+def _gains(losses: Losses, h: Tensor, units: Tensor, eta: float, valid: Tensor) -> Tensor:
+    """Δ for each of a stack of directions."""
+    step = eta * state_sizes(h) * units
+    change = (each_loss(losses, h - step) - each_loss(losses, h + step)) / 2
+    return change[:, valid.cpu()].mean(1)
+
+
+def _row_products(unit: Tensor, stack: Tensor) -> Tensor:
+    """⟨unit_i, v_i⟩ of every row, for each v of a stack."""
+    return (unit * exact(stack)).flatten(2).sum(2)
 
 
 def _ranks(values: Tensor) -> Tensor:

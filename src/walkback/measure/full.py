@@ -12,6 +12,7 @@ from walkback.core.quantities import Measurements
 from walkback.measure.directions import Losses, nudge, perturbation_correlation, stable_losses
 from walkback.measure.nulls import DRAWS, cosine_null
 from walkback.measure.rows import row_cosines
+from walkback.nets.by_hand import Workspace, hand_parts
 from walkback.nets.trace import Trace
 from walkback.rules.base import Rule
 from walkback.rules.bp import BP
@@ -31,13 +32,30 @@ def measure_full(
 
 
 def row_losses(trace: Trace, layer: int) -> Losses:
-    """Φ_l: a state at `layer` → the loss of every sample (its mean over tokens, where it has several)."""
+    """Φ_l: a state at `layer` → the loss of every sample (its mean over tokens, where it has several).
+
+    A stack of states goes through a net that was written by hand as one batch.
+    """
 
     def losses(h: Tensor) -> Tensor:
         with torch.no_grad():
             found = stable_losses(trace.tail(layer, h), trace.labels)
         return found if found.dim() == 1 else found.flatten(1).mean(1)
 
+    parts = hand_parts(trace.net)
+    if parts is not None:
+        turns = (Workspace(), Workspace())  # a part reads what the one before it wrote
+
+        @torch.no_grad()
+        def of_stack(stack: Tensor) -> Tensor:
+            h = stack.flatten(0, 1)
+            for index, part in enumerate(parts[layer + 1 :]):
+                h = part.forward(h, turns[index % 2])
+            return stable_losses(trace.net.read_out(h), trace.labels.repeat(len(stack))).view(
+                len(stack), -1
+            )
+
+        losses.of_stack = of_stack  # type: ignore[attr-defined]
     return losses
 
 

@@ -10,7 +10,9 @@ from walkback.nets.adapter import Adapter as Adapter
 from walkback.nets.adapter import freeze_blocks as freeze_blocks
 from walkback.nets.trace import Trace as Trace
 
-nets: Registry[type[nn.Module]] = Registry("net", {"resmlp": "walkback.nets.resmlp:ResMLP"})
+nets: Registry[type[nn.Module]] = Registry(
+    "net", {"mlp": "walkback.nets.mlp:MLP", "resmlp": "walkback.nets.resmlp:ResMLP"}
+)
 
 
 def build_net(call: Call, features: int, classes: int) -> nn.Module:

@@ -13,6 +13,7 @@ from torch import Tensor
 from walkback.core.streams import stream_seed
 from walkback.nets.adapter import Adapter
 from walkback.rules.base import Rule
+from walkback.train.kernel import depositor
 from walkback.train.schedule import schedules
 
 
@@ -83,6 +84,7 @@ def train(
         list(parameters.values()), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True
     )
     restore_moments(optimizer, parameters, state.moments)
+    deposit = depositor(net, rule, recipe.batch)
     schedule = schedules[recipe.schedule]
     per_epoch = math.ceil(feed.items / recipe.batch)
     steps = per_epoch * recipe.epochs
@@ -97,8 +99,7 @@ def train(
             step = state.epoch * per_epoch + index
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * schedule(step, steps)
-            optimizer.zero_grad(set_to_none=True)
-            trace = rule.deposit_gradients(net, *feed.train_batch(rows.to(net.device), augment))
+            trace = deposit(*feed.train_batch(rows.to(net.device), augment))
             optimizer.step()
             total += trace.losses.sum().cpu().double()
             on_progress(Progress(state.epoch, recipe.epochs, step + 1, steps))
