@@ -17,12 +17,20 @@ def compare(
     ours: Callable[[], object],
     peer: Callable[[], object],
     *,
-    goal: float,
+    goal: float | None,
     peer_name: str,
     rounds: int = 60,
-) -> dict[str, object]:
+    warm: int = 5,
+) -> None:
     """Warm both up, interleave them, and print one JSON line."""
-    for _ in range(5):
+    report(name, *ratio_of(ours, peer, rounds, warm), goal=goal, peer=peer_name)
+
+
+def ratio_of(
+    ours: Callable[[], object], peer: Callable[[], object], rounds: int = 60, warm: int = 5
+) -> tuple[float, tuple[float, float]]:
+    """The ratio of medians, and the middle half of the ratios of neighbours."""
+    for _ in range(warm):
         ours()
         peer()
     mine, theirs = [], []
@@ -31,15 +39,18 @@ def compare(
         theirs.append(_seconds(peer))
     ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
     quarter = len(ratios) // 4
-    row = {
-        "name": name,
-        "ratio": round(statistics.median(mine) / statistics.median(theirs), 3),
-        "goal": goal,
-        "peer": peer_name,
-        "spread": [round(ratios[quarter], 3), round(ratios[-quarter - 1], 3)],
-    }
-    sys.stdout.write(json.dumps(row) + "\n")
-    return row
+    return statistics.median(mine) / statistics.median(theirs), (ratios[quarter], ratios[-quarter - 1])
+
+
+def report(
+    name: str, ratio: float, spread: tuple[float, float] | None = None, *, goal: float | None, peer: str
+) -> None:
+    """One JSON line. `spread` is the middle half of the ratios; what is counted and not timed has none."""
+    low, high = spread or (ratio, ratio)
+    row = {"name": name, "ratio": round(ratio, 4), "goal": goal, "peer": peer}
+    sys.stdout.write(
+        json.dumps({**row, "spread": [round(low, 4), round(high, 4)]}, ensure_ascii=False) + "\n"
+    )
 
 
 def _seconds(task: Callable[[], object]) -> float:

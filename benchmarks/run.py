@@ -33,7 +33,9 @@ def page(rows: list[dict]) -> str:
     lines += ["| what | ratio | middle half | goal | peer |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
         low, high = row["spread"]
-        lines.append(f"| {row['name']} | {row['ratio']} | {low}–{high} | ≤ {row['goal']} | {row['peer']} |")
+        goal = "" if row["goal"] is None else f"≤ {row['goal']:g}"
+        spread = "" if low == high else f"{low:.4g}–{high:.4g}"
+        lines.append(f"| {row['name']} | {row['ratio']:.4g} | {spread} | {goal} | {row['peer']} |")
     return "\n".join(lines) + "\n"
 
 

@@ -23,7 +23,7 @@ TABLE = {
     "train": {"core", "nets", "rules", "train"},
     "measure": {"core", "nets", "rules", "measure"},
 }
-APP = {"run", "studies", "protocol", "credit_metrics", "cli", "__init__"}
+APP = {"run", "studies", "protocol", "credit_metrics", "cli", "__init__", "__main__"}
 NO_TORCH = {"core", "store", "judge", "report"}
 
 

@@ -53,9 +53,10 @@ def measure_reference(trace: Trace, epoch: int, table: Measurements, *, float64:
     r does not move with the batch size (g is sum-reduced) nor with the fit (‖e‖ is divided out), so a
     small value means that scale, and nothing else, has swallowed the reference.
     """
-    for layer, g in enumerate(trace.reference):
-        table.add(epoch, "reference.norm@1", _median(row_norms(exact(trace.rows(g)))), layer)
-    top = row_norms(exact(trace.rows(trace.reference[-1])))
+    norms = [row_norms(exact(trace.rows(g))) for g in trace.reference]
+    for layer, norm in enumerate(norms):
+        table.add(epoch, "reference.norm@1", _median(norm), layer)
+    top = norms[-1]
     error = row_norms(exact(trace.rows(trace.error)))
     table.add(epoch, "reference.error_norm@1", _median(error))
     # A row fitted beyond float32 has e = 0 exactly, hence no ratio; it is left out and counted.
@@ -132,7 +133,11 @@ def _float64_twin(net: Adapter) -> Adapter:
 
 def _median(values: Tensor) -> float:
     """Median with the two middle values averaged; NaN if empty, and NaN if any value is."""
-    return float(values.quantile(0.5)) if len(values) else math.nan
+    if not len(values) or bool(values.isnan().any()):
+        return math.nan
+    ordered, count = values.sort().values, len(values)
+    middle = ordered[(count - 1) // 2], ordered[count // 2]
+    return float(middle[0]) if middle[0] == middle[1] else float((middle[0] + middle[1]) / 2)
 
 
 def _mean(values: Tensor) -> float:

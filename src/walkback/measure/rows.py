@@ -16,7 +16,8 @@ def exact(tensor: Tensor) -> Tensor:
 
 def row_norms(rows: Float[Tensor, "rows features"]) -> Float[Tensor, " rows"]:
     """‖row‖ without overflow or underflow: scaled by the largest entry first."""
-    return torch.linalg.vector_norm(_unit(rows), dim=1) * _largest(rows)
+    unit, largest = _unit(rows)
+    return torch.linalg.vector_norm(unit, dim=1) * largest
 
 
 def row_cosines(
@@ -28,11 +29,10 @@ def row_cosines(
     rows of any scale a float can hold. Zero and non-finite rows have no direction: they are left out,
     and counted by the caller.
     """
-    a, b = exact(a), exact(b)
-    valid = _has_direction(a) & _has_direction(b)
-    a, b = _unit(a[valid]), _unit(b[valid])
+    (a, size_a), (b, size_b) = _unit(exact(a)), _unit(exact(b))
+    valid = _is_size(size_a) & _is_size(size_b)
     norms = torch.linalg.vector_norm(a, dim=1) * torch.linalg.vector_norm(b, dim=1)
-    return (a * b).sum(1) / norms, valid
+    return torch.linalg.vecdot(a, b)[valid] / norms[valid], valid
 
 
 def clamped_cosines(
@@ -51,16 +51,12 @@ def correct_rows(
     return (logits.argmax(-1) == labels) & torch.isfinite(logits).all(-1)
 
 
-def _largest(rows: Tensor) -> Tensor:
-    return rows.abs().amax(dim=1)
-
-
-def _has_direction(rows: Tensor) -> Tensor:
-    largest = _largest(rows)
+def _is_size(largest: Tensor) -> Tensor:
+    """Whether a row with this largest entry has a direction."""
     return torch.isfinite(largest) & (largest > 0)
 
 
-def _unit(rows: Tensor) -> Tensor:
-    """Rows divided by their largest entry; zero rows stay zero, non-finite ones stay non-finite."""
-    largest = _largest(rows).unsqueeze(1)
-    return rows / torch.where(largest > 0, largest, torch.ones_like(largest))
+def _unit(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows divided by their largest entry, and that entry; zero rows stay zero, non-finite ones so."""
+    largest = rows.abs().amax(dim=1)
+    return rows / torch.where(largest > 0, largest, 1.0).unsqueeze(1), largest

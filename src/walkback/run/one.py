@@ -165,7 +165,9 @@ class _Run:
         net, rule, epoch = state.net, state.rule, state.epoch
         with net.evaluating():
             trace = net.probe(*self.feed.eval_batch())
-            self.table.readings += measure_light(trace, credits_for(rule, trace), epoch).readings
+            # Twice the cost of all else: in float64 only where a checkpoint lets anyone measure again.
+            light = measure_light(trace, credits_for(rule, trace), epoch, float64=epoch in self.kept)
+            self.table.readings += light.readings
             correct, loss = test_items(net, self.feed)
             held = None if self.validation is None else test_items(net, self.validation)[0]
         self.table.add(epoch, "accuracy.test@1", float(correct.mean()))

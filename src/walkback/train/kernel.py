@@ -7,7 +7,7 @@ each Linear sends down, the weight of a branch cost), so there is one definition
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -60,9 +60,13 @@ def activation_bytes(net: Adapter, items: int) -> int:
 
 @dataclass
 class HandTrace(Trace):
-    """A trace whose last reference was computed by hand; it has no graph."""
+    """A trace whose last reference was computed by hand; it has no graph.
+
+    `arrived[l]` is the credit that came to layer l in a watched training pass, sum-reduced.
+    """
 
     top: Tensor | None = None
+    arrived: dict[int, Tensor] = field(default_factory=dict)
 
     def top_reference(self) -> Tensor:
         assert self.top is not None
@@ -74,12 +78,14 @@ class Kernel:
     """One net and one rule. `lean` keeps the activations of one block only, and computes them twice.
 
     Twice, because the output error, from which every credit is made, is known only after the last block.
-    The numbers are the same to the bit; a chain of credits needs all states, and is never lean.
+    The numbers are the same to the bit; a chain of credits needs all states, and is never lean. `watch`
+    notes the credit that arrives at each layer in the trace: for backprop, the reference itself.
     """
 
     net: Adapter
     rule: Rule
     lean: bool = False
+    watch: bool = False
 
     def __post_init__(self) -> None:
         parts = hand_parts(self.net, self.rule.senders(self.net))
@@ -111,7 +117,9 @@ class Kernel:
         if self.lean:
             self._backward_again(flat, credits, weight)
         else:
-            self._backward(flat, states, credits, weight)
+            arrived = self._backward(flat, states, credits, weight)
+            if self.watch:
+                trace.arrived = {layer: delta * trace.count for layer, delta in arrived.items()}
         return trace
 
     def _forward(self, x: Tensor) -> list[Tensor]:
@@ -122,7 +130,7 @@ class Kernel:
             states.append(h)
         return [h] * len(states) if self.lean else states
 
-    def _read_out(self, x: Tensor, y: Tensor, states: list[Tensor]) -> Trace:
+    def _read_out(self, x: Tensor, y: Tensor, states: list[Tensor]) -> HandTrace:
         """Logits, error, the gradients of head and terminal norm, and the reference at the last state."""
         top, head, norm = states[-1], self.head, self.norm
         if norm is None:
@@ -152,18 +160,26 @@ class Kernel:
         trace.top = below
         return trace
 
-    def _backward(self, x: Tensor, states: list[Tensor], credits: dict[int, Tensor], weight: float) -> None:
-        """From the last block down to the lowest part that learns; credits replace what arrives."""
+    def _backward(
+        self, x: Tensor, states: list[Tensor], credits: dict[int, Tensor], weight: float
+    ) -> dict[int, Tensor]:
+        """From the last block down to the lowest part that learns; credits replace what arrives.
+
+        What arrived at each layer, where a part keeps it apart.
+        """
+        arrived: dict[int, Tensor] = {}
         trained = [index for index, part in enumerate(self.parts) if part.trained]
         lowest = min(trained, default=len(self.parts))
         delta: Tensor | None = None
         for index in range(len(self.parts) - 1, lowest - 1, -1):
             delta = credits.get(index, delta)
             assert delta is not None
+            arrived[index] = delta
             down = index > lowest and index - 1 not in credits
             if self.parts[index].trained or down:
                 below = x if index == 0 else states[index - 1]
                 delta = self._through(index, below, states[index], delta, weight, down)
+        return arrived
 
     def _backward_again(self, x: Tensor, credits: dict[int, Tensor], weight: float) -> None:
         """Upwards: each block once more, and its gradients at once, so that its memory is free again."""
