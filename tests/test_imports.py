@@ -16,7 +16,8 @@ TABLE = {
     "core": {"core"},
     "store": {"core", "store"},
     "judge": {"core", "store", "judge"},
-    "report": {"core", "store", "judge", "report"},
+    "metrics": {"core", "store", "metrics"},
+    "report": {"core", "store", "judge", "metrics", "report"},
     "data": {"core", "data"},
     "nets": {"core", "nets"},
     "rules": {"core", "nets", "rules"},
@@ -24,7 +25,7 @@ TABLE = {
     "measure": {"core", "nets", "rules", "measure"},
 }
 APP = {"run", "studies", "protocol", "credit_metrics", "cli", "__init__", "__main__"}
-NO_TORCH = {"core", "store", "judge", "report"}
+NO_TORCH = {"core", "store", "judge", "metrics", "report"}
 
 
 def imported(file: Path) -> set[str]:

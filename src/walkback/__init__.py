@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from walkback.core.verdict import Outcome as Outcome
     from walkback.core.verdict import Verdict as Verdict
     from walkback.judge.thresholds import Thresholds as Thresholds
+    from walkback.measure.battery import fim_norm as fim_norm
+    from walkback.measure.battery import metric_battery as metric_battery
+    from walkback.metrics.audit import MetricAudit as MetricAudit
+    from walkback.metrics.mbe import MBEEvaluator as MBEEvaluator
     from walkback.nets import nets as nets
     from walkback.nets.adapter import freeze_blocks as freeze_blocks
     from walkback.protocol import Bundle as Bundle
@@ -21,13 +25,17 @@ if TYPE_CHECKING:
 # Loaded when first used: `import walkback` stays instant, and judging never loads torch.
 _PUBLIC = {
     "Bundle": "walkback.protocol",
+    "MBEEvaluator": "walkback.metrics.mbe",
+    "MetricAudit": "walkback.metrics.audit",
     "FAProtocol": "walkback.protocol",
     "Outcome": "walkback.core.verdict",
     "Rule": "walkback.rules",
     "Thresholds": "walkback.judge.thresholds",
     "Verdict": "walkback.core.verdict",
     "WalkbackError": "walkback.core.errors",
+    "fim_norm": "walkback.measure.battery",
     "freeze_blocks": "walkback.nets.adapter",
+    "metric_battery": "walkback.measure.battery",
     "nets": "walkback.nets",
     "rules": "walkback.rules",
 }

@@ -97,6 +97,23 @@ def test_paper_logic_uses_its_own_words(trained, capsys):
     assert found["logic"] == "paper" and found["verdict"] in ("trustworthy", "walked back")
 
 
+def test_a_light_export_is_small_has_no_weights_and_is_judged_alike(trained, tmp_path, capsys):
+    for bundle in sorted(trained.glob("resmlp-*")):
+        packed = tmp_path / f"{bundle.name}.zip"
+        assert run(["bundle", "export", str(bundle), "--light", "--out", str(packed)]) == 0
+        assert run(["bundle", "import", str(packed), "--store", str(tmp_path / "light")]) == 0
+    capsys.readouterr()
+    light = Store(tmp_path / "light").bundles()
+    assert {role for bundle in light for role in ("checkpoint", "eval") if bundle.members(role)} == set()
+    answers = []
+    for store in (trained, tmp_path / "light"):
+        run(["replay", str(store), "--json"])
+        replayed = json.loads(capsys.readouterr().out)
+        run(["diagnose", *map(str, sorted(store.glob("resmlp-*"))), "--json"])
+        answers.append((replayed, json.loads(capsys.readouterr().out)))
+    assert answers[0] == answers[1]
+
+
 def test_verify_export_import_round_trip(trained, tmp_path, capsys):
     bundle = bundle_of(trained, "dfa")
     assert answer(capsys, "bundle", "verify", bundle)[1]["verified"][0]["members"] >= 5

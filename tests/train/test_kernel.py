@@ -27,6 +27,11 @@ RULES = (
     "frozen(stem=dfa)",
     "shallow",
     "ladder(k=2)",
+    "sign-symmetry",
+    "sign-symmetry(form=frsf)",
+    "kolen-pollack",
+    "weight-mirror",
+    "drtp",
     "mixed(blocks=dfa,stem=bp)",
     "mixed(blocks=bp,stem=dfa)",
     "dose(cosine=0.4,noise=fixed)",
@@ -62,6 +67,9 @@ def both(name: str, rule_name: str, dtype: torch.dtype, *, lean: bool = False):
     for key, parameter in net.model.named_parameters():
         parameter.requires_grad_(key in trained)
     theirs = rule.deposit_gradients(net, x, y)
+    trained = {
+        key: p for key, p in trained.items() if p.grad is not None
+    }  # the model's, not the rule's own
     slow = {key: p.grad.clone() for key, p in trained.items()}
     for parameter in net.model.parameters():
         parameter.grad = None

@@ -32,13 +32,16 @@ def verify(
 def export(
     bundle: Annotated[Path, typer.Argument(help="Bundle to pack.")],
     out: Annotated[Path | None, typer.Option("--out", help="Zip file; default: the bundle's name.")] = None,
+    light: Annotated[
+        bool, typer.Option("--light", help="Without weights: it can be judged, not measured again.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Pack one bundle into a zip file; the same bundle gives the same bytes."""
     from walkback.store import Bundle
 
     target = out or Path(f"{bundle.resolve().name}.zip")
-    Bundle.open(bundle).export(target)
+    Bundle.open(bundle).export(target, light=light)
     if json:
         emit_json({"file": str(target)})
     else:

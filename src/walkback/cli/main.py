@@ -16,6 +16,7 @@ from walkback.cli import (
     knockout,
     ls,
     measure,
+    metric,
     rejudge,
     report,
     train,
@@ -43,6 +44,7 @@ for _name in ("replay", "sweep", "ablate", "multiverse"):
     app.command(_name, epilog=rejudge.EXAMPLES[_name])(getattr(rejudge, _name))
 app.command(epilog=ls.EXAMPLE)(ls.ls)
 app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
+app.add_typer(metric.app, name="metric")
 app.add_typer(bundle.app, name="bundle")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,6 +44,20 @@ def stdout_console() -> Console:
 def say(message: str) -> None:
     """A word on stderr, so that stdout stays the answer."""
     typer.echo(message, err=True)
+
+
+@contextlib.contextmanager
+def counted(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for things that are counted; silent where nobody watches."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 class RunProgress:

@@ -31,13 +31,14 @@ class Null:
 
 
 def cosine_null(rule: Rule, trace: Trace, generator: torch.Generator, draws: int = DRAWS) -> Null:
-    """Fresh feedback for rules with a fixed one, shuffled samples for the others.
+    """Fresh feedback for rules with a fixed one, shuffled samples for those that learn it or have none.
 
     Do not replace it by a formula: the batch mean under fresh B has neither sd 1/√d nor 1/√(dN).
     """
     observed = mean_cosines(rule.credits(trace), trace)
-    kind = "fresh feedback" if rule.has_feedback else "shuffled samples"
-    sample = _fresh_credits if rule.has_feedback else _shuffled_credits
+    fresh = rule.has_feedback and not rule.learns_feedback
+    kind = "fresh feedback" if fresh else "shuffled samples"
+    sample = _fresh_credits if fresh else _shuffled_credits
     drawn = torch.tensor([mean_cosines(sample(rule, trace, generator), trace) for _ in range(draws)])
     columns = [_place(value, drawn[:, layer]) for layer, value in enumerate(observed)]
     deep_p, deep_z = _place(_mean(observed[1:]), drawn[:, 1:].mean(1))[2:]

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def draw_figures(judged: Sequence[Judged]) -> dict[str, bytes]:
     return {
         f"{name}.{ending}": data
         for name, draw in drawings.items()
-        for ending, data in _save(name, draw, judged).items()
+        for ending, data in save_figure(name, partial(draw, judged)).items()
     }
 
 
@@ -72,14 +73,15 @@ _STYLE = {
 }
 
 
-def _save(name: str, draw: Callable[..., Figure], judged: Sequence[Judged]) -> dict[str, bytes]:
+def save_figure(name: str, draw: Callable[[], Figure]) -> dict[str, bytes]:
+    """The drawing in every format, by ending, in walkback's own style."""
     import matplotlib.style
 
     saved = {}
     # The reader's own matplotlib settings are put aside while drawing and are back afterwards.
     with matplotlib.style.context(["default", {**_STYLE, "svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure = draw(judged)
+        figure = draw()
         for ending, metadata in FORMATS.items():
             out = io.BytesIO()
             figure.savefig(out, format=ending, metadata=dict(metadata))
@@ -98,7 +100,7 @@ class _Pen:
     width: float = 1.6
 
 
-_COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven to six colours: pairs repeat after 42 rules
 _DASHES = ("-", (0, (5, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (3, 1)), (0, (8, 2)))
 _BLACK, _DOTTED = "#000000", (0, (1, 1.3))
@@ -111,7 +113,7 @@ def _pens(judged: Sequence[Judged]) -> list[_Pen]:
             pens.append(_Pen(name, _BLACK, "x+12"[baselines % 4], _DOTTED, 1.1))
             baselines += 1
         else:
-            colour, marker = _COLOURS[rules % len(_COLOURS)], _MARKERS[rules % len(_MARKERS)]
+            colour, marker = COLOURS[rules % len(COLOURS)], _MARKERS[rules % len(_MARKERS)]
             pens.append(_Pen(name, colour, marker, _DASHES[rules % len(_DASHES)]))
             rules += 1
     return pens
@@ -137,7 +139,7 @@ class _Curves:
 
 
 def _draw_layer_profile(judged: Sequence[Judged]) -> Figure:
-    figure, axes = _panels(1, 3, height=2.75)
+    figure, axes = make_panels(1, 3, height=2.75)
     panels = (
         ("State norm ‖h‖", "scale.state_norm@1", True),
         ("Reference norm ‖g‖", "reference.norm@1", True),
@@ -156,7 +158,7 @@ def _draw_layer_profile(judged: Sequence[Judged]) -> Figure:
 
 
 def _draw_full_tier(judged: Sequence[Judged]) -> Figure:
-    figure, axes = _panels(1, 2, height=2.75)
+    figure, axes = make_panels(1, 2, height=2.75)
     named = zip(_solid_pens(judged), judged, strict=True)
     drawn = [(pen, runs) for pen, item in named if (runs := full_runs(item))]
     _dress(axes[0], "Nudge ν (gradient: 1)", "layer", False)
@@ -173,7 +175,7 @@ def _draw_full_tier(judged: Sequence[Judged]) -> Figure:
 
 
 def _draw_trajectory(judged: Sequence[Judged]) -> Figure:
-    figure, axes = _panels(2, 2, height=4.6)
+    figure, axes = make_panels(2, 2, height=4.6)
     growth, reference, quantity = _limits(judged)
     title = "Reference validity r/128" if "validity" in quantity else "Reference ‖g‖, mean-reduced"
     panels = (
@@ -232,12 +234,12 @@ def _drawable(value: float | None, log: bool) -> float:
     return value
 
 
-def _panels(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+def make_panels(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     # 7.1 inches: the text width of an A4 page with narrow margins, so 8 pt stays 8 pt in print.
     figure = Figure(figsize=(7.1, height), layout="constrained", facecolor="white")
-    return figure, list(figure.subplots(rows, columns).flat)
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def _dress(axis: Axes, title: str, x_name: str, log: bool) -> None:
@@ -350,7 +352,7 @@ def _finish(figure: Figure, axes: Sequence[Axes], pens: Sequence[_Pen], extra: l
 
 def _legend_columns(pens: Sequence[_Pen]) -> int:
     """As many as fit the width: about 110 characters, ten of them taken by a line's sample."""
-    longest = max(len(_plain_label(pen.name)) for pen in pens)
+    longest = max(len(plain_label(pen.name)) for pen in pens)
     return min(len(pens), max(1, 110 // (longest + 10)))
 
 
@@ -371,7 +373,7 @@ def _legend_line(pen: _Pen) -> Line2D:
         linestyle=pen.dashes,
         linewidth=pen.width,
         markersize=4.5,
-        label=_plain_label(pen.name),
+        label=plain_label(pen.name),
     )
 
 
@@ -393,7 +395,7 @@ def _sample(label: str, filled: bool) -> Line2D:
     )
 
 
-def _plain_label(name: str) -> str:
+def plain_label(name: str) -> str:
     """Shown as written: no `$` starts maths, and no leading underscore hides the entry."""
     short = name if len(name) <= 48 else f"{name[:47]}…"
     safe = short.replace("$", r"\$")

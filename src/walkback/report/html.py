@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from walkback.report import words
-from walkback.report.content import Report
+from walkback.report.content import FigureText, Report
 from walkback.report.svg import inline_svg
 from walkback.store.provenance import installed
 
 
 def render_html(report: Report, figures: Mapping[str, bytes]) -> str:
     """`figures` holds `<name>.svg` for each figure of the report."""
+    drawings = inline_figures(report.figures, figures)
+    return render_page("report.html.j2", report=report, drawings=drawings, survives=words.survives)
+
+
+def render_page(template: str, **content: Any) -> str:
+    """A template of this package, everything in it escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     pages = Environment(
         autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     pages.filters["keep_units"] = _keep_units
-    drawings = {
-        figure.name: Markup(
-            inline_svg(figures[f"{figure.name}.svg"].decode(), f"fig-{figure.name}", figure.alt)
-        )
-        for figure in report.figures
+    return pages.get_template(template).render(version=installed("walkback"), **content)
+
+
+def inline_figures(texts: Iterable[FigureText], figures: Mapping[str, bytes]) -> dict[str, str]:
+    """Drawings by name, as markup that stands in the page itself."""
+    from markupsafe import Markup
+
+    return {
+        text.name: Markup(inline_svg(figures[f"{text.name}.svg"].decode(), f"fig-{text.name}", text.alt))
+        for text in texts
     }
-    page = pages.get_template("report.html.j2")
-    return page.render(
-        report=report, drawings=drawings, survives=words.survives, version=installed("walkback")
-    )
 
 
 def _keep_units(sentence: str) -> str:

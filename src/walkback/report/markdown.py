@@ -32,7 +32,7 @@ def render_markdown(report: Report) -> str:
         "## Notes",
         "\n".join(f"- {escape(note)}" for note in report.notes),
     ]
-    return _join(blocks)
+    return join_blocks(blocks)
 
 
 def render_table(table: Table) -> str:
@@ -79,7 +79,7 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _join(blocks: list[str]) -> str:
+def join_blocks(blocks: list[str]) -> str:
     """One empty line between blocks, none between the items of a list."""
     text = "\n\n".join(block for block in blocks if block)
     return re.sub(r"(?m)(^- .*)\n\n(?=- )", r"\1\n", text) + "\n"

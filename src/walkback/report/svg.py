@@ -25,7 +25,7 @@ def inline_svg(svg: str, prefix: str, alt: str) -> str:
     body = re.sub(r">\s+<", "><", body)
     label = alt.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     start = f'<svg id="{prefix}" role="img" aria-label="{label}"'
-    return re.sub(r'<svg width="[^"]*" height="[^"]*"', start, body, count=1)
+    return re.sub(r'<svg width="[^"]*" height="[^"]*"', lambda _: start, body, count=1)
 
 
 def _shorten(coordinates: str) -> str:

@@ -15,11 +15,15 @@ rules: Registry[type[Rule]] = Registry(
         "bp": "walkback.rules.bp:BP",
         "dfa": "walkback.rules.dfa:DFA",
         "dose": "walkback.rules.dose:Dose",
+        "drtp": "walkback.rules.drtp:DRTP",
         "fa": "walkback.rules.fa:FA",
         "frozen": "walkback.rules.frozen:Frozen",
+        "kolen-pollack": "walkback.rules.kolen_pollack:KolenPollack",
         "ladder": "walkback.rules.partial:Ladder",
         "mixed": "walkback.rules.mixed:Mixed",
         "shallow": "walkback.rules.partial:Shallow",
+        "sign-symmetry": "walkback.rules.sign_symmetry:SignSymmetry",
+        "weight-mirror": "walkback.rules.weight_mirror:WeightMirror",
     },
 )
 modifiers: Registry[type[Modifier]] = Registry("addition", {"penalty": "walkback.rules.penalty:Penalty"})

@@ -34,6 +34,7 @@ class Rule(nn.Module, ABC):
     role: ClassVar[str] = "rule"
     wiring: Wiring
     has_feedback: bool = False
+    learns_feedback: bool = False
     defaults: ClassVar[dict[str, Value]] = {}
     choices: ClassVar[dict[str, tuple[Value, ...]]] = {}
 
@@ -91,8 +92,11 @@ class Rule(nn.Module, ABC):
         return 0.0
 
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
-        """The parameters this rule trains."""
+        """The parameters this rule trains: the model's, and its own where it has any."""
         return dict(net.model.named_parameters())
+
+    def learn(self, net: Adapter) -> None:
+        """What the rule itself learns in a step, after the gradients and before the weights move."""
 
     def deposit_gradients(self, net: Adapter, x: Tensor, y: Tensor) -> Trace:
         """One training pass: batch-mean gradients into `.grad`, and the trace they came from.
@@ -150,6 +154,7 @@ class Modifier(Rule):
         super().__init__(**params)
         self.inner = inner
         self.wiring, self.has_feedback = inner.wiring, inner.has_feedback
+        self.learns_feedback = inner.learns_feedback
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         self.inner.setup(trace, generator)
@@ -168,6 +173,9 @@ class Modifier(Rule):
 
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
         return self.inner.trained(net)
+
+    def learn(self, net: Adapter) -> None:
+        self.inner.learn(net)
 
 
 def with_labels(params: Mapping[str, Value], keys: Sequence[str]) -> dict[str, Value]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 
-from walkback.core.errors import NotApplicable
 from walkback.core.spec import Value
-from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
-from walkback.rules.base import ChainRule, Rule
+from walkback.rules.base import Rule
 from walkback.rules.broadcast import feature_width, to_state
-from walkback.rules.patching import Sender, linears_in_blocks
+from walkback.rules.transport import LayerTransport, drawn_like_weight, key_of
 
 
 class FA(Rule):
@@ -54,56 +50,17 @@ class BlockFA(FA):
         return self.get_buffer(f"feedback_{layer}")
 
 
-class LayerFA(FA, ChainRule):
-    """Every Linear in the blocks, and the head, sends its credit down by `Bᵀ` instead of `Wᵀ`.
+class LayerFA(LayerTransport, FA):
+    """Every Linear in the blocks, and the head, sends its credit down by a fixed random `Bᵀ`.
 
-    B has W's shape and is drawn like torch's initial W: uniform in ±1/√fan_in. Norms, activations and
-    skip connections transport exactly. a_L = LN_outᵀ(B_oᵀ e).
+    B is drawn like torch's initial W: uniform in ±1/√fan_in.
     """
 
+    written = "fa(form=layer)"
+
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
-        for path, linear in {**linears_in_blocks(trace.net, _NAME), _HEAD: _head(trace.net)}.items():
-            bound = linear.in_features**-0.5
-            drawn = torch.rand(linear.weight.shape, generator=generator, dtype=torch.float64)
-            self.register_buffer(_key(path), ((2 * drawn - 1) * bound).to(linear.weight))
+        for path, linear in self.linears(trace.net).items():
+            self.register_buffer(key_of(path), drawn_like_weight(linear, generator))
 
-    def top_credit(self, trace: Trace) -> Tensor:
-        _check_head(trace)
-        credit = trace.error @ self.get_buffer(_key(_HEAD)).to(trace.error)
-        if trace.net.out_ln is None:
-            return credit
-        with torch.enable_grad():
-            h = trace.states[-1].detach().requires_grad_()
-            (credit,) = torch.autograd.grad(trace.net.out_ln(h), h, credit)
-        return credit
-
-    def senders(self, net: Adapter) -> Mapping[str, Sender]:
-        """Each Linear of the blocks sends its credit down by B."""
-
-        def sender(path: str, linear: nn.Linear) -> Sender:
-            feedback = self.get_buffer(_key(path)).to(linear.weight)
-            return lambda delta, x: delta @ feedback
-
-        return {path: sender(path, linear) for path, linear in linears_in_blocks(net, _NAME).items()}
-
-
-_NAME, _HEAD = "fa(form=layer)", "head"
-
-
-def _head(net: Adapter) -> nn.Linear:
-    if not isinstance(net.head, nn.Linear):
-        raise NotApplicable(f"{_NAME} needs the head to be one nn.Linear.", "Name it: head='classifier'.")
-    return net.head
-
-
-def _check_head(trace: Trace) -> None:
-    """B_o is carried through the terminal norm alone: nothing else may lie between h_L and the logits."""
-    if trace.wiring == "probe" and not trace.sequential:  # a training pass needs no second look
-        raise NotApplicable(
-            f"{_NAME} needs logits = head(out_ln(h_L)), and this model does more.",
-            "Name the terminal norm with out_ln=…, if there is one.",
-        )
-
-
-def _key(path: str) -> str:
-    return "feedback_" + path.replace(".", "_")
+    def feedback(self, path: str, linear: nn.Linear) -> Tensor:
+        return self.get_buffer(key_of(path))

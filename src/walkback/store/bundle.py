@@ -203,8 +203,34 @@ class Bundle:
         if working.is_dir() and not any(working.iterdir()):
             working.rmdir()
 
-    def export(self, target: Path) -> Path:
-        """Write the bundle as one zip file: same bundle, same bytes."""
+    def lighten(self, target: Path) -> Bundle:
+        """A copy that can be judged, but not measured again: no weights and no batch.
+
+        Which items were right stays for the epochs whose checkpoints the bundle keeps; at others only the
+        accuracy is known.
+        """
+        listed = self._manifest["members"]
+        members = [
+            Member(name, listed[name]["role"], self.read(name), listed[name].get("epoch"))
+            for role in ("measurements", "full")
+            for name in self.members(role)
+        ]
+        epochs = {*self.checkpoint_epochs(), self.status.get("epoch")}
+        correct = {epoch: row for epoch, row in self.correct().items() if epoch in epochs}
+        if correct:
+            members.append(Member("items.safetensors", "items", pack_items(correct, self.sources())))
+        copy = Bundle(target, {**self._manifest, "members": {}})
+        target.mkdir(parents=True)
+        copy.commit(members)
+        return copy
+
+    def export(self, target: Path, *, light: bool = False) -> Path:
+        """Write the bundle, or its light copy, as one zip file: same bundle, same bytes."""
+        if light:
+            import tempfile
+
+            with tempfile.TemporaryDirectory() as scratch:
+                return self.lighten(Path(scratch) / self.path.resolve().name).export(target)
         self.verify()
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in (MANIFEST, *self.members()):

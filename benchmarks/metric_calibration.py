@@ -1,0 +1,72 @@
+"""How often the metric audit says INDEPENDENT where nothing is there, and how often where something is.
+
+Each row is a share of simulated tables with its 95 % interval; `WALKBACK_TABLES` sets how many (300).
+"""
+
+import os
+
+import numpy as np
+import pandas as pd
+from harness import report
+from scipy.stats import binomtest
+
+from walkback.core.verdict import Outcome
+from walkback.metrics import MetricAudit
+
+TABLES = int(os.environ.get("WALKBACK_TABLES", "300"))
+SHAPES = {
+    "linear": lambda b: b,
+    "U-shaped": lambda b: 2 * b**2,
+    "oscillating": lambda b: 2 * np.sin(3 * b),
+    "step": lambda b: 4.0 * (b > 0.3),
+}
+
+
+def confounded(shape, rng, n=200, effect=0.0):
+    loss = rng.normal(size=n)
+    rest = rng.multivariate_normal([0, 0], [[1, effect], [effect, 1]], n)
+    return pd.DataFrame({"m": shape(loss) + rest[:, 0], "loss": loss, "acc": rest[:, 1] - shape(loss)})
+
+
+def clustered(rng):
+    """Six clusters of five rows, metric and target nearly constant within each."""
+    cluster = np.repeat(np.arange(6), 5)
+    common, own = rng.normal(size=(6, 3))[cluster], rng.normal(size=(30, 3))
+    drawn = np.sqrt(0.9) * common + np.sqrt(0.1) * own
+    return pd.DataFrame({"m": drawn[:, 0], "acc": drawn[:, 1], "loss": drawn[:, 2], "cluster": cluster})
+
+
+def reread(rng, n=200):
+    """A metric that is nothing but another noisy reading of the loss; `again` is the baseline's twin."""
+    loss = rng.normal(size=n)
+    noisy = {name: loss + 0.5 * rng.normal(size=n) for name in ("m", "loss", "again")}
+    return pd.DataFrame({**noisy, "acc": 0.5 * rng.normal(size=n) - loss})
+
+
+def share(name, draw, goal, *, missed=False, **options):
+    found = sum(
+        (_audit(draw, seed, options) is Outcome.INDEPENDENT) is not missed for seed in range(TABLES)
+    )
+    low, high = binomtest(found, TABLES).proportion_ci(method="wilson")
+    report(name, found / TABLES, (float(low), float(high)), goal=goal, peer=f"of {TABLES} known truths")
+
+
+def _audit(draw, seed, options):
+    return MetricAudit(draw(np.random.default_rng([7, seed])), "m", "acc", "loss", **options).run().outcome
+
+
+if __name__ == "__main__":
+    for shape_name, shape in SHAPES.items():
+        share(
+            f"metric audit: false support, {shape_name} confounder, n=200",
+            lambda rng, shape=shape: confounded(shape, rng),
+            0.07,
+        )
+    share("metric audit: false support, 6×5 clusters", clustered, 0.07, cluster="cluster")
+    share("metric audit: false support, noisy re-reading with a twin", reread, 0.10, twin="again")
+    share(
+        "metric audit: missed effects, partial r = .4, n=100",
+        lambda rng: confounded(SHAPES["linear"], rng, n=100, effect=0.4),
+        0.20,
+        missed=True,
+    )

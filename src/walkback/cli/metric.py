@@ -1,0 +1,202 @@
+"""`walkback metric`: does a metric say more than the loss? On one's own table of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from walkback.cli import stages
+from walkback.cli.output import Json, emit_json, stdout_console
+
+if TYPE_CHECKING:
+    from walkback.core.verdict import Verdict
+
+app = typer.Typer(help="Audit a claim that a metric predicts a target.", no_args_is_help=True)
+EXAMPLES = {
+    "audit": "Example: walkback metric audit runs.csv --metric fim_norm --target acc --controls lr,wd",
+    "simulate": "Example: walkback metric simulate runs.csv --metric fim_norm --target acc --controls lr",
+}
+
+Files = Annotated[list[Path], typer.Argument(help="CSV tables of runs, pooled.")]
+Metric = Annotated[str, typer.Option("--metric", help="Column, or several: fim_norm,sam_sharpness.")]
+Target = Annotated[str, typer.Option("--target", help="Column that is to be predicted.")]
+Baseline = Annotated[str | None, typer.Option("--baseline", help="Column to beat, as val_loss.")]
+Controls = Annotated[str, typer.Option("--controls", help="Further columns to control for: lr,wd.")]
+Twin = Annotated[str | None, typer.Option("--twin", help="Second reading of the baseline.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Column whose rows belong together.")]
+
+
+@app.command(epilog=EXAMPLES["audit"])
+def audit(
+    files: Files,
+    metric: Metric,
+    target: Target,
+    baseline: Baseline = None,
+    controls: Controls = "",
+    twin: Twin = None,
+    cluster: Cluster = None,
+    group: Annotated[str | None, typer.Option("--group", help="A table per value of it.")] = None,
+    direction: Annotated[
+        str | None, typer.Option("--direction", help="positive or negative: the sign that is claimed.")
+    ] = None,
+    delta: Annotated[float, typer.Option("--delta", help="PROXY: inside ± this.")] = 0.2,
+    out: Annotated[Path | None, typer.Option("--out", help="Write a report here.")] = None,
+    json: Json = False,
+) -> int:
+    """Audit one metric, or several with corrections for asking several times."""
+    from walkback.core.verdict import worst
+    from walkback.metrics.ledger import read_tables
+    from walkback.metrics.several import audit_all
+
+    frame = read_tables(files)
+    battery = audit_all(
+        frame,
+        _names(metric),
+        target,
+        baseline,
+        _names(controls),
+        twin=twin,
+        cluster=cluster,
+        group=group,
+        direction=direction,
+        delta=delta,
+        canon=json,
+    )
+    page = None
+    if out is not None:
+        from walkback.report.metric import write_metric_report
+
+        page = write_metric_report(battery, frame, out)
+    if json:
+        answers = {
+            name: {**metric_answer(verdict), "canon": battery.canon[name]}
+            for name, verdict in battery.verdicts.items()
+        }
+        single = next(iter(answers.values())) if len(answers) == 1 else {"metrics": answers}
+        emit_json({**single, "adjusted": battery.adjusted, "report": None if page is None else str(page)})
+    else:
+        _show(battery.verdicts, battery.adjusted, page)
+    return worst(verdict.outcome for verdict in battery.verdicts.values()).exit_code
+
+
+@app.command(epilog=EXAMPLES["simulate"])
+def simulate(
+    files: Files,
+    metric: Metric,
+    target: Target,
+    baseline: Baseline = None,
+    controls: Controls = "",
+    cluster: Cluster = None,
+    effect: Annotated[float, typer.Option("--effect", help="True partial correlation for power.")] = 0.4,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Simulated tables per truth.")] = 100,
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    json: Json = False,
+) -> int:
+    """The audit's own false-positive rate and power on tables with this design and a known truth."""
+    from walkback.cli.output import counted
+    from walkback.metrics.admissible import Claim
+    from walkback.metrics.ledger import read_tables
+    from walkback.metrics.simulate import simulate as run_simulation
+
+    claim = Claim(metric, target, baseline, tuple(_names(controls)), cluster=cluster)
+    frame = read_tables(files)
+    with counted("simulated tables") as progress:
+        rates = run_simulation(frame, claim, effect=effect, runs=runs, seed=seed, on_progress=progress)
+    if json:
+        emit_json({name: rate.to_dict() for name, rate in rates.items()})
+        return 0
+    console = stdout_console()
+    for name, rate in rates.items():
+        low, high = rate.interval
+        told = name.replace("_", " ")
+        console.print(
+            f"{told} at a true partial correlation of {rate.effect:g}: {rate.found} of {rate.runs} tables "
+            f"called INDEPENDENT (95 % interval {100 * low:.0f} to {100 * high:.0f} %).",
+            soft_wrap=True,
+        )
+    return 0
+
+
+def metric_answer(verdict: Verdict) -> dict[str, Any]:
+    """The documented keys first; what was tested, and why, after them."""
+    evidence = verdict.evidence
+    first = (
+        "n",
+        "raw",
+        "partial",
+        "p",
+        "compat",
+        "tests",
+        "duplicates",
+        "equivalence",
+        "groups",
+        "dropped",
+    )
+    return {
+        "outcome": verdict.outcome,
+        "verdict": verdict.verdict,
+        "claim": verdict.claim,
+        **{key: evidence.get(key) for key in first},
+        "reasons": [reason.to_dict() for reason in verdict.reasons],
+        "notes": list(verdict.notes),
+    }
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _show(verdicts: dict[str, Verdict], adjusted: dict[str, Any], page: Path | None) -> None:
+    console = stdout_console()
+    if len(verdicts) == 1:
+        for verdict in verdicts.values():
+            console.print(f"{verdict.verdict}: {verdict.claim}", soft_wrap=True, style="bold")
+            for note in verdict.notes:
+                console.print(f"  {note}", soft_wrap=True)
+            for reason in verdict.reasons:
+                console.print(f"  {reason.check}: {reason.sentence}", soft_wrap=True)
+            compat = verdict.evidence.get("compat")
+            if compat:
+                console.print(
+                    f"  compat: raw {compat['raw']:+.4f}, partial {compat['partial']:+.4f}, "
+                    f"p {compat['p']:.4g}, class {compat['class']}",
+                    soft_wrap=True,
+                )
+    else:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        for column in ("metric", "n", "raw", "partial", "BH", "max-T", "class", "outcome"):
+            table.add_column(column, overflow="fold")
+        for name, verdict in verdicts.items():
+            table.add_row(name, *_row(verdict, adjusted.get(name, {})))
+        console.print(table)
+    if page is not None:
+        console.print(f"Report: {page}", soft_wrap=True)
+
+
+def _row(verdict: Verdict, adjusted: dict[str, Any]) -> list[str]:
+    from walkback.core.numerals import MISSING
+
+    compat = verdict.evidence.get("compat") or {}
+
+    def number(value: float | None, form: str) -> str:
+        return MISSING if value is None or value != value else format(value, form)
+
+    return [
+        str(verdict.evidence["n"]),
+        number(compat.get("raw"), "+.3f"),
+        number(compat.get("partial"), "+.3f"),
+        number(adjusted.get("bh"), ".2g"),
+        number(adjusted.get("max_t"), ".2g"),
+        str(compat.get("class", MISSING)),
+        verdict.outcome.value,
+    ]
+
+
+app.command("acid-test", epilog=stages.EXAMPLES["acid-test"])(stages.acid_test)
+app.command("harness", epilog=stages.EXAMPLES["harness"])(stages.harness)
+app.command("grid", epilog=stages.EXAMPLES["grid"])(stages.grid)
+app.command("init-probe", epilog=stages.EXAMPLES["init-probe"])(stages.init_probe)

@@ -1,0 +1,220 @@
+"""The gate before any statistic: what cannot be answered is refused, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkback.core.errors import BadInput
+from walkback.metrics.ledger import Duplicates, count_duplicates, is_number, one_hot
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+LEAST_DOF = 5
+EXACT = 1e-6  # relative residual below which a metric is a function of what it is compared with
+SWAPS = 0.02  # and the same in ranks, where rounding may swap neighbours
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is audited, by column names. `twin` is a second, independent reading of the baseline."""
+
+    metric: str
+    target: str
+    baseline: str | None = None
+    controls: tuple[str, ...] = ()
+    twin: str | None = None
+    cluster: str | None = None
+    direction: str | None = None
+
+    @property
+    def confounders(self) -> tuple[str, ...]:
+        """All that the metric must say more than: the baseline and the controls, each once."""
+        first = (self.baseline,) if self.baseline else ()
+        return tuple(dict.fromkeys((*first, *self.controls)))
+
+    @property
+    def predictors(self) -> tuple[str, ...]:
+        """What learners predict from: the confounders, and the second reading of the baseline."""
+        return tuple(dict.fromkeys((*self.confounders, *((self.twin,) if self.twin else ()))))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        others = [name for name in (self.twin, self.cluster) if name]
+        return tuple(dict.fromkeys((self.metric, self.target, *self.confounders, *others)))
+
+    @property
+    def sentence(self) -> str:
+        beyond = ", ".join(self.confounders)
+        return f"{self.metric} tells about {self.target}" + (f" beyond {beyond}" if beyond else "")
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Rows that are complete, what was left out, and why the audit must be refused, if it must."""
+
+    frame: pd.DataFrame
+    dropped: int
+    duplicates: Duplicates
+    refusals: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+
+def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admitted:
+    """Check the claim's columns; rows with a gap are left out and counted."""
+    _check_names(frame, claim)
+    seed = seed if seed in frame.columns else None
+    kept = list(dict.fromkeys([*claim.columns, *([seed] if seed else [])]))
+    chosen = frame[kept]
+    reasons = _types(chosen, claim)
+    if reasons:
+        return Admitted(chosen, 0, Duplicates(0, 0), tuple(reasons))
+    numeric = [name for name in claim.columns if is_number(chosen[name])]
+    finite = np.isfinite(chosen[numeric].to_numpy(float)).all(axis=1)
+    complete = chosen[finite & chosen[list(claim.columns)].notna().all(axis=1).to_numpy()]
+    complete = complete.reset_index(drop=True)
+    dropped = len(chosen) - len(complete)
+    duplicates = count_duplicates(complete, claim.metric, claim.target, claim.controls, seed)
+    refusals = _sizes(complete, claim) or _designs(complete, claim)
+    return Admitted(
+        complete, dropped, duplicates, tuple(refusals), tuple(_warnings(claim, dropped, duplicates))
+    )
+
+
+def _check_names(frame: pd.DataFrame, claim: Claim) -> None:
+    missing = [name for name in claim.columns if name not in frame.columns]
+    if missing:
+        raise BadInput(
+            f"There is no column {missing[0]!r}.", f"There are: {', '.join(map(str, frame.columns))}."
+        )
+    twice = [name for name in claim.columns if list(frame.columns).count(name) > 1]
+    if twice:
+        raise BadInput(f"The table has more than one column {twice[0]!r}.")
+    if claim.direction not in (None, "positive", "negative"):
+        raise BadInput(f"The expected direction is 'positive' or 'negative', not {claim.direction!r}.")
+
+
+def _types(frame: pd.DataFrame, claim: Claim) -> list[str]:
+    needed = [claim.metric, claim.target, *(name for name in (claim.baseline, claim.twin) if name)]
+    found = []
+    for name in dict.fromkeys(needed):
+        if not is_number(frame[name]):
+            found.append(f"{name} is not a column of numbers (it is {_kind(frame[name])}).")
+    if claim.metric == claim.target:
+        found.append("The metric is the target itself.")
+    if claim.target in claim.confounders:
+        found.append(f"The target {claim.target} is among the controls.")
+    return found
+
+
+def _kind(column: pd.Series) -> str:
+    import pandas as pd
+
+    if pd.api.types.is_bool_dtype(column):
+        return "true and false"
+    if pd.to_numeric(column, errors="coerce").notna().any():
+        return "numbers stored as text: convert them first"
+    return "text"
+
+
+def _sizes(frame: pd.DataFrame, claim: Claim) -> list[str]:
+    if frame.empty:
+        return ["No row has all of the columns that the claim needs."]
+    found = []
+    for name in dict.fromkeys([claim.metric, claim.target, *([claim.baseline] if claim.baseline else [])]):
+        if _constant(frame[name].to_numpy(float)):
+            found.append(f"{name} is constant: it can tell nothing apart.")
+    return found
+
+
+def _constant(values: Array) -> bool:
+    spread = float(values.max() - values.min())
+    return spread <= 1e-12 * max(1e-300, float(np.abs(values).max()))
+
+
+def _designs(frame: pd.DataFrame, claim: Claim) -> list[str]:
+    found, n = [], len(frame)
+    for name in claim.confounders:
+        if not is_number(frame[name]) and frame[name].nunique() > n / 2:
+            levels = frame[name].nunique()
+            found.append(
+                f"The control {name} has {levels} categories for {n} rows: as one-hot columns it would "
+                "explain everything. A unique id is not a control."
+            )
+    if found:
+        return found
+    width = confounder_matrix(frame, claim.confounders).shape[1]
+    if n - 2 - width < LEAST_DOF:
+        found.append(
+            f"{n} rows and {width} control columns leave {max(0, n - 2 - width)} degrees of freedom; "
+            f"at least {LEAST_DOF} are needed."
+        )
+    return found
+
+
+def _warnings(claim: Claim, dropped: int, duplicates: Duplicates) -> list[str]:
+    found = []
+    if dropped:
+        found.append(f"{dropped} rows were left out: a value is missing or not finite.")
+    if duplicates.identical or duplicates.same_design:
+        found.append(duplicates.sentence + " Pooled files may hold the same runs.")
+    return found
+
+
+def confounder_matrix(frame: pd.DataFrame, names: Sequence[str]) -> Array:
+    """Raw numbers, standardised, and one-hot categories: what learners predict from."""
+    columns = [np.empty((len(frame), 0))]
+    for name in names:
+        if is_number(frame[name]):
+            values = frame[name].to_numpy(float)
+            spread = values.std()
+            columns.append(((values - values.mean()) / (spread if spread > 0 else 1.0)).reshape(-1, 1))
+        else:
+            columns.append(one_hot(frame[name]))
+    return np.column_stack(columns)
+
+
+def exact_source(frame: pd.DataFrame, claim: Claim) -> str | None:
+    """What the metric is a function of, to rounding: a monotone one of one column, or linear in all."""
+    metric = frame[claim.metric].to_numpy(float)
+    for name in (*claim.confounders, claim.target):
+        if is_number(frame[name]) and is_monotone_copy(metric, frame[name].to_numpy(float)):
+            return name
+    matrix = np.column_stack([np.ones(len(frame)), confounder_matrix(frame, claim.confounders)])
+    fitted = matrix @ np.linalg.lstsq(matrix, metric, rcond=None)[0]
+    scale = float(np.linalg.norm(metric - metric.mean()))
+    if claim.confounders and float(np.linalg.norm(metric - fitted)) <= EXACT * scale:
+        return ", ".join(claim.confounders)
+    return None
+
+
+def is_monotone_copy(metric: Array, other: Array) -> bool:
+    """Whether the metric is a rising or falling function of `other`, to rounding.
+
+    In its own scale, and in ranks too: a few huge values must not hide that the rest is something else.
+    """
+    from scipy.stats import rankdata
+
+    left = _monotone_residual(metric, other), _monotone_residual(rankdata(metric), other)
+    return left[0] <= EXACT and left[1] <= SWAPS
+
+
+def _monotone_residual(values: Array, other: Array) -> float:
+    """Relative size of what the best monotone function of `other` leaves of `values`."""
+    from scipy.optimize import isotonic_regression
+
+    _, level, counts = np.unique(other, return_inverse=True, return_counts=True)
+    means = np.bincount(level, values) / counts
+    scale = float(((values - values.mean()) ** 2).sum())
+    within = float(((values - means[level]) ** 2).sum())
+    between = min(
+        float((counts * (means - isotonic_regression(means, weights=counts, increasing=up).x) ** 2).sum())
+        for up in (True, False)
+    )
+    return float(((within + between) / scale) ** 0.5)

@@ -1,0 +1,92 @@
+"""Run tables: read, pooled, and turned into the arrays that statistics are made on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkback.core.errors import BadInput
+from walkback.metrics.compat import ranks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+
+
+def read_tables(files: Sequence[str | Path]) -> pd.DataFrame:
+    """Rows of all files; columns that only some have are empty in the others."""
+    import pandas as pd
+
+    if not files:
+        raise BadInput("Name at least one CSV file.")
+    return pd.concat([_read(Path(file)) for file in files], ignore_index=True, sort=False)
+
+
+def _read(file: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    if not file.is_file():
+        raise BadInput(f"There is no file {file}.")
+    try:
+        table = pd.read_csv(file)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file} is not a sound CSV table: {str(error).splitlines()[0]}") from None
+    if table.empty:
+        raise BadInput(f"{file} has no rows.")
+    return table
+
+
+def is_number(column: pd.Series) -> bool:
+    import pandas as pd
+
+    return bool(pd.api.types.is_numeric_dtype(column)) and not pd.api.types.is_bool_dtype(column)
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Rows that repeat others: `identical` in metric, target and controls; `same_design` in controls."""
+
+    identical: int
+    same_design: int
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"{self.identical} rows equal an earlier one in metric, target and all controls; "
+            f"{self.same_design} repeat an earlier one's controls."
+        )
+
+
+def count_duplicates(
+    frame: pd.DataFrame, metric: str, target: str, controls: Sequence[str], seed: str | None
+) -> Duplicates:
+    """Counted before any statistic. Two runs are one design if all controls agree, the seed included."""
+    design = [*controls, *([seed] if seed and seed not in controls else [])]
+    identical = int(frame.duplicated([*dict.fromkeys([metric, target, *design])]).sum())
+    repeated = int(frame.duplicated(design).sum()) if design else 0
+    return Duplicates(identical, repeated)
+
+
+def design(frame: pd.DataFrame, controls: Sequence[str]) -> Array:
+    """Control columns for rank statistics: ranks of numbers, one-hot categories without the first."""
+    columns = [np.empty((len(frame), 0))]
+    for name in controls:
+        column = frame[name]
+        if is_number(column):
+            columns.append(ranks(column.to_numpy(float)).reshape(-1, 1))
+        else:
+            columns.append(one_hot(column))
+    return np.column_stack(columns)
+
+
+def one_hot(column: pd.Series) -> Array:
+    """Zeros and ones, the first category (in sorted order) left out."""
+    import pandas as pd
+
+    return pd.get_dummies(column.astype(str), drop_first=True).to_numpy(float)

@@ -1,0 +1,130 @@
+"""The audit audited: known truths on this very design, and how often it finds what is there or is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkback.core.verdict import Outcome
+from walkback.metrics.admissible import Claim, admit, confounder_matrix
+from walkback.metrics.audit import MetricAudit
+from walkback.metrics.crossfit import LEARNERS, normal_scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many of `runs` simulated tables were called INDEPENDENT, with a 95 % interval (Wilson)."""
+
+    effect: float
+    found: int
+    runs: int
+
+    @property
+    def share(self) -> float:
+        return self.found / self.runs if self.runs else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        from scipy.stats import binomtest
+
+        low, high = binomtest(self.found, self.runs).proportion_ci(method="wilson")
+        return float(low), float(high)
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "effect": self.effect,
+            "found": self.found,
+            "runs": self.runs,
+            "share": self.share,
+            "interval": list(self.interval),
+        }
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the confounders of a real table make of metric and target, and how the rest is clustered."""
+
+    frame: pd.DataFrame
+    claim: Claim
+    signal: Array  # [rows, (metric, target)], normal scores predicted from the confounders
+    noise: Array  # sd of the rest of each
+    clusters: NDArray[np.int64] | None
+    within: float  # share of the rest that rows of a cluster have in common
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, claim: Claim) -> Truth:
+        rows = admit(frame, claim).frame
+        both = normal_scores(rows[[claim.metric, claim.target]].to_numpy(float))
+        confounders = confounder_matrix(rows, claim.confounders)
+        signal = LEARNERS["spline"](confounders, both, confounders) if confounders.shape[1] else 0 * both
+        rest = both - signal
+        clusters = None
+        if claim.cluster is not None:
+            clusters = np.unique(rows[claim.cluster].astype(str), return_inverse=True)[1].astype(np.int64)
+        within = 0.0 if clusters is None else float(np.mean([_icc(column, clusters) for column in rest.T]))
+        return cls(rows, claim, signal, rest.std(axis=0), clusters, within)
+
+    def draw(self, effect: float, rng: np.random.Generator) -> pd.DataFrame:
+        """The same design with a metric and a target whose true partial correlation is `effect`."""
+        n = len(self.frame)
+        shared = [[1.0, effect], [effect, 1.0]]
+        rest = rng.multivariate_normal([0, 0], shared, n)
+        if self.clusters is not None:
+            common = rng.multivariate_normal([0, 0], shared, int(self.clusters.max()) + 1)[self.clusters]
+            rest = math.sqrt(self.within) * common + math.sqrt(1 - self.within) * rest
+        drawn = self.signal + self.noise * rest
+        return self.frame.assign(**{self.claim.metric: drawn[:, 0], self.claim.target: drawn[:, 1]})
+
+
+def simulate(
+    frame: pd.DataFrame,
+    claim: Claim,
+    *,
+    effect: float = 0.4,
+    runs: int = 100,
+    seed: int = 0,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Rate]:
+    """`false_positive` at a true partial correlation of zero, `power` at `effect`."""
+    truth, found = Truth.of(frame, claim), {}
+    for index, (name, size) in enumerate((("false_positive", 0.0), ("power", effect))):
+        hits = 0
+        for run in range(runs):
+            table = truth.draw(size, np.random.default_rng([seed, index, run]))
+            verdict = MetricAudit(
+                table,
+                claim.metric,
+                claim.target,
+                claim.baseline,
+                claim.controls,
+                cluster=claim.cluster,
+                seed=run,
+            ).run()
+            hits += verdict.outcome is Outcome.INDEPENDENT
+            on_progress(index * runs + run + 1, 2 * runs)
+        found[name] = Rate(size, hits, runs)
+    return found
+
+
+def _icc(values: Array, clusters: NDArray[np.int64]) -> float:
+    """Intraclass correlation by analysis of variance, never below zero."""
+    sizes = np.bincount(clusters)
+    means = np.bincount(clusters, values) / sizes
+    groups, n = len(sizes), len(values)
+    if groups < 2 or n == groups:
+        return 0.0
+    between = float((sizes * (means - values.mean()) ** 2).sum()) / (groups - 1)
+    inside = float(((values - means[clusters]) ** 2).sum()) / (n - groups)
+    size = (n - float((sizes**2).sum()) / n) / (groups - 1)
+    total = between + (size - 1) * inside
+    return float(np.clip((between - inside) / total, 0, 0.99)) if total > 0 else 0.0

@@ -1,0 +1,61 @@
+"""A noisy baseline hides less than it should: the control by a second, independent reading of it.
+
+With one reading `b = ℓ + noise`, controlling for b leaves part of ℓ in metric and target alike, and a
+second noisy reading of the loss looks like news. With two readings the slope on ℓ is found by using each
+as the instrument of the other, and the two residuals carry noises that are independent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkback.metrics.compat import correlation, residuals
+from walkback.metrics.crossfit import covariance_test, normal_scores
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TwinTest:
+    """`reliability`: the correlation of the two readings, given the other controls."""
+
+    r: float
+    z: float
+    p: float
+    reliability: float
+
+
+def twin_test(
+    metric: Array,
+    target: Array,
+    first: Array,
+    second: Array,
+    controls: Array,
+    clusters: NDArray[np.int64] | None = None,
+) -> TwinTest:
+    """Errors-in-variables partial covariance of metric and target given what both readings share."""
+    scores = normal_scores(np.column_stack([metric, target, first, second]))
+    matrix = np.column_stack([np.ones(len(scores)), controls])
+    m, t, a, b = (residuals(matrix, column) for column in scores.T)
+    shared = float(a @ b)
+    reliability = correlation(a, b)
+    if shared <= 0:
+        return TwinTest(math.nan, math.nan, math.nan, reliability)
+
+    def products(one: Array, other: Array) -> Array:
+        return (m - (m @ other) / shared * one) * (t - (t @ one) / shared * other)
+
+    found = (products(a, b) + products(b, a)) / 2
+    z, p = covariance_test(found, clusters)
+    sizes = [_true_variance(column, a, b) for column in (m, t)]
+    scale = math.sqrt(sizes[0] * sizes[1]) if min(sizes) > 0 else math.nan
+    return TwinTest(float(found.mean()) / scale, z, p, reliability)
+
+
+def _true_variance(column: Array, a: Array, b: Array) -> float:
+    """Variance of a column given ℓ, noise of the readings taken out."""
+    return float(column @ column - (column @ a) * (column @ b) / (a @ b)) / len(column)

@@ -1,0 +1,294 @@
+"""The tables of a metric audit, and what they read out of its verdicts.
+
+A refusal shows no numbers, and what is left of an exact copy is rounding: of neither is one shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from walkback.core.verdict import Outcome, Reason, Verdict
+from walkback.metrics.admissible import Claim
+from walkback.metrics.canon import RANK_FACTOR
+from walkback.metrics.ledger import is_number
+from walkback.metrics.several import Audits
+from walkback.report import words
+from walkback.report.tables import Column, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Interval = tuple[float, float]
+
+
+def row_table(verdicts: Mapping[str, Verdict], frame: pd.DataFrame) -> Table:
+    """Which rows could be used and which repeat others; metrics that agree on it share a line."""
+    shared: dict[tuple[int | None, ...], list[str]] = {}
+    for name, verdict in verdicts.items():
+        shared.setdefault(_row_counts(verdict, frame), []).append(name)
+    fields = ("metrics", "n", "dropped", "identical", "same_design")
+    rows = tuple(
+        dict(zip(fields, (_names(names, len(verdicts)), *counts), strict=True))
+        for counts, names in shared.items()
+    )
+    columns = (
+        Column("metric", ("metrics",), numeric=False),
+        Column("complete rows", ("n",), words.count),
+        Column("left out", ("dropped",), words.count),
+        Column("identical", ("identical",), words.count),
+        Column("same design", ("same_design",), words.count),
+    )
+    caption = (
+        "Counted before any statistic. Left out: a value is missing or not finite. Identical: equals an "
+        "earlier row in metric, target and all controls. Same design: repeats an earlier row's controls, "
+        "the seed included."
+    )
+    return Table("rows", caption, columns, fields, rows)
+
+
+def metric_table(audits: Audits) -> Table:
+    columns = (
+        Column("metric", ("metric",), numeric=False),
+        Column("n", ("n",), words.count),
+        Column("raw", ("raw",), words.cosine),
+        Column("partial", ("partial",), words.cosine),
+        Column("p", ("p",), show_p),
+        Column("BH", ("bh",), show_p),
+        Column("max-T", ("max_t",), show_p),
+        Column("class", ("class",), numeric=False),
+        Column("verdict", ("verdict",), numeric=False),
+    )
+    caption = (
+        "Rank correlation of each metric with the target, raw and given the controls, its p alone and "
+        "corrected for the number of metrics, and the verdict."
+    )
+    rows = tuple(
+        _metric_row(name, verdict, audits.adjusted.get(name, {}))
+        for name, verdict in audits.verdicts.items()
+    )
+    return Table("metrics", caption, columns, _METRIC_FIELDS, rows)
+
+
+def reason_table(verdicts: Mapping[str, Verdict]) -> Table:
+    columns = (
+        Column("metric", ("metric",), numeric=False),
+        Column("check", ("check",), numeric=False),
+        Column("value", ("value",), words.cosine),
+        Column("p", ("p",), show_p),
+        Column("counted", ("counted",), numeric=False),
+        Column("in words", ("sentence",), numeric=False),
+    )
+    rows = tuple(_reason_row(name, reason) for name, v in verdicts.items() for reason in v.reasons)
+    fields = ("metric", "check", "value", "p", "counted", "fires", "threshold", "status", "sentence")
+    return Table("reasons", "Every check behind the verdicts.", columns, fields, rows)
+
+
+def learner_table(verdicts: Mapping[str, Verdict]) -> Table:
+    columns = (
+        Column("metric", ("metric",), numeric=False),
+        Column("learner", ("learner",), numeric=False),
+        Column("r", ("r",), words.cosine),
+        Column("standard error", ("se",), words.number),
+        Column("p", ("p",), show_p),
+        Column("error out of fold", ("error",), words.number),
+        Column("counted", ("eligible",), _yes, numeric=False),
+    )
+    rows = tuple(
+        {"metric": name, **test, "se": standard_error(test)}
+        for name, verdict in verdicts.items()
+        for test in learners_of(verdict)
+    )
+    caption = "Correlation of what each learner leaves of metric and target, out of fold."
+    fields = ("metric", "learner", "r", "se", "z", "p", "error", "eligible")
+    return Table("learners", caption, columns, fields, rows)
+
+
+def group_table(verdicts: Mapping[str, Verdict]) -> Table:
+    columns = (
+        Column("metric", ("metric",), numeric=False),
+        Column("group", ("group",), numeric=False),
+        Column("n", ("n",), words.count),
+        Column("raw", ("raw",), words.cosine),
+        Column("partial", ("partial",), words.cosine),
+        Column("p", ("p",), show_p),
+        Column("class", ("class",), numeric=False),
+    )
+    rows = tuple(
+        {"metric": name, **group}
+        for name, verdict in verdicts.items()
+        if verdict.outcome is not Outcome.REFUSED
+        for group in verdict.evidence.get("groups") or ()
+    )
+    caption = "The same correlations within each group, the group's own column no longer a control."
+    return Table("groups", caption, columns, ("metric", "group", "n", "raw", "partial", "p", "class"), rows)
+
+
+def claim_table(verdicts: Mapping[str, Verdict]) -> Table:
+    """What all audits share; where a control is itself audited, it is no control of its own."""
+    claims = [claim_of(verdict) for verdict in verdicts.values()]
+    controls = dict.fromkeys(name for claim in claims for name in claim.controls)
+    tested = [verdict for verdict in verdicts.values() if verdict.evidence.get("equivalence")]
+    facts = {
+        "target": claims[0].target,
+        "baseline": claims[0].baseline,
+        "controls": ", ".join(controls),
+        "second reading of the baseline": claims[0].twin,
+        "rows belong together by": claims[0].cluster,
+        "claimed direction": claims[0].direction,
+        "δ, below which an association counts as none": _shared(
+            verdict.evidence["equivalence"]["delta"] for verdict in tested
+        ),
+        "α, the level of every test": _shared(map(alpha_of, tested)),
+    }
+    rows = tuple({"fact": fact, "value": value} for fact, value in facts.items())
+    columns = (Column("what", ("fact",), numeric=False), Column("value", ("value",), numeric=False))
+    return Table("claim", "The claim and its limits.", columns, ("fact", "value"), rows)
+
+
+def intervals_of(verdict: Verdict) -> tuple[Interval | None, Interval | None]:
+    """Of the raw and the partial correlation: the bootstrap's if it was run, else Fisher's on ranks.
+
+    Fisher's are the 1 − 2α intervals of the two one-sided tests, so that PROXY is an interval inside ±δ.
+    """
+    evidence = verdict.evidence
+    drawn = evidence.get("bootstrap")
+    if drawn:
+        return _finite(drawn["raw_percentile"]), _finite(drawn["bca"]) or _finite(drawn["percentile"])
+    same = evidence.get("equivalence")
+    if not same or same["reason"]:
+        return None, None
+    clusters = evidence["tests"]["clusters"]
+    units = evidence["n"] if clusters is None else clusters["clusters"]
+    reach = _fisher_reach(same)
+    if reach is None or units < 4:
+        return None, None
+    raw_reach = RANK_FACTOR * _normal_quantile(1 - alpha_of(verdict)) / math.sqrt(units - 3)
+    return _around(evidence["raw"], raw_reach), _around(same["r"], reach)
+
+
+def learners_of(verdict: Verdict) -> Sequence[Mapping[str, Any]]:
+    if verdict.outcome is Outcome.REFUSED:
+        return ()
+    return (verdict.evidence.get("tests") or {}).get("learners") or ()
+
+
+def standard_error(test: Mapping[str, Any]) -> float | None:
+    """r and z share their numerator, so that the standard error of r is r/z."""
+    r, z = test["r"], test["z"]
+    return None if is_gap(r) or is_gap(z) or z == 0 else abs(r / z)
+
+
+def alpha_of(verdict: Verdict) -> float:
+    """The level that the tests were held against."""
+    return next(reason.threshold for reason in verdict.reasons if reason.check == "ranks")
+
+
+def claim_of(verdict: Verdict) -> Claim:
+    shown = {name: verdict.evidence[name] for name in Claim.__dataclass_fields__}
+    return Claim(**{**shown, "controls": tuple(shown["controls"])})
+
+
+def is_exact(verdict: Verdict) -> bool:
+    """A function of a control: what the controls leave is rounding, and no number of it is shown."""
+    return any(reason.check == "exact" for reason in verdict.reasons)
+
+
+def is_gap(value: float | None) -> bool:
+    return value is None or not math.isfinite(value)
+
+
+def show_p(value: float | None) -> str:
+    """A p that is too small for a float is still not zero."""
+    return "< 10⁻³⁰⁰" if value == 0 else words.number(value)
+
+
+_METRIC_FIELDS = (
+    *("metric", "n", "raw", "raw_low", "raw_high", "partial", "partial_low", "partial_high", "p"),
+    *("permutation_p", "bh", "max_t", "adjusted_n", "class", "outcome", "verdict"),
+)
+
+
+def _metric_row(name: str, verdict: Verdict, adjusted: Mapping[str, float | None]) -> Row:
+    row: dict[str, Any] = dict.fromkeys(_METRIC_FIELDS)
+    row |= {"metric": name, "outcome": verdict.outcome.value, "verdict": verdict.verdict}
+    if verdict.outcome is Outcome.REFUSED:
+        return row
+    evidence = verdict.evidence
+    row |= {"n": evidence["n"], "raw": evidence["raw"]}
+    if is_exact(verdict):
+        return row
+    raw, partial = (interval or (None, None) for interval in intervals_of(verdict))
+    row |= {"raw_low": raw[0], "raw_high": raw[1], "partial_low": partial[0], "partial_high": partial[1]}
+    row |= {"partial": evidence["partial"], "p": evidence["p"], "class": evidence["compat"]["class"]}
+    row |= {"permutation_p": evidence["tests"]["permutation"]["p"]}
+    return row | {"bh": adjusted.get("bh"), "max_t": adjusted.get("max_t"), "adjusted_n": adjusted.get("n")}
+
+
+def _reason_row(name: str, reason: Reason) -> Row:
+    return {
+        "metric": name,
+        "check": reason.check,
+        "value": reason.value,
+        "p": reason.detail.get("p"),
+        "counted": _counted(reason),
+        "fires": reason.fires,
+        "threshold": reason.threshold,
+        "status": reason.status,
+        "sentence": reason.sentence[:1].upper() + reason.sentence[1:],
+    }
+
+
+def _counted(reason: Reason) -> str:
+    if reason.check in ("admissible", "exact"):
+        return "decides"
+    if reason.status != "ok":
+        return {"missing": "cannot be computed"}.get(reason.status, reason.status)
+    return "for PROXY" if reason.check == "equivalence" else "counted"
+
+
+def _yes(value: bool) -> str:
+    return "counted" if value else "not counted"
+
+
+def _row_counts(verdict: Verdict, frame: pd.DataFrame) -> tuple[int | None, ...]:
+    """Complete, left out, identical, same design; unknown where the columns were refused by their kind."""
+    evidence, claim = verdict.evidence, claim_of(verdict)
+    numbers = [claim.metric, claim.target, *filter(None, (claim.baseline, claim.twin))]
+    sound = all(is_number(frame[name]) for name in numbers)
+    if not sound or claim.target in (claim.metric, *claim.confounders):
+        return None, None, None, None
+    repeats = evidence["duplicates"]
+    return evidence["n"], evidence["dropped"], repeats["identical"], repeats["same_design"]
+
+
+def _names(names: Sequence[str], of: int) -> str:
+    return f"all {of} metrics" if len(names) == of > 1 else ", ".join(names)
+
+
+def _shared(values: Iterable[float]) -> str | None:
+    return ", ".join(dict.fromkeys(map(words.limit, values))) or None
+
+
+def _finite(interval: Sequence[float]) -> Interval | None:
+    low, high = interval
+    return None if is_gap(low) or is_gap(high) else (low, high)
+
+
+def _fisher_reach(same: Mapping[str, Any]) -> float | None:
+    """How far the interval reaches on Fisher's scale: up to the smallest δ that these rows would carry."""
+    r, widest = abs(same["r"]), same["smallest_delta"]
+    return math.atanh(widest) - math.atanh(r) if r < 1 and widest < 1 else None
+
+
+def _around(r: float, reach: float) -> Interval | None:
+    if is_gap(r) or abs(r) >= 1:
+        return None
+    return math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach)
+
+
+def _normal_quantile(share: float) -> float:
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(share)

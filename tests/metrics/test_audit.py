@@ -1,0 +1,363 @@
+"""The metric audit on tables whose truth is known, and on published ones whose numbers are."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from walkback.cli.main import run
+from walkback.core.errors import BadInput
+from walkback.core.verdict import Outcome
+from walkback.metrics import MBEEvaluator, MetricAudit
+from walkback.metrics.admissible import Claim, is_monotone_copy
+from walkback.metrics.compat import classify, partial_spearman, ranks
+from walkback.metrics.ledger import design, read_tables
+from walkback.metrics.several import audit_all
+from walkback.metrics.simulate import simulate
+from walkback.metrics.twin import twin_test
+
+DATA = Path(os.environ.get("WALKBACK_DATA", "data")) / "metric_audit"
+published = pytest.mark.skipif(not DATA.is_dir(), reason="the published tables are not under WALKBACK_DATA")
+DEFAULT = ["lr", "wd", "dropout", "optimizer", "arch", "task", "seed"]
+
+
+def table(seed: int = 0, n: int = 150, effect: float = 0.0, shape=lambda b: b) -> pd.DataFrame:
+    """A loss that drives metric and target along `shape`, and `effect` between what is left of them."""
+    rng = np.random.default_rng(seed)
+    loss = rng.normal(size=n)
+    rest = rng.multivariate_normal([0, 0], [[1, effect], [effect, 1]], n)
+    return pd.DataFrame({"m": shape(loss) + rest[:, 0], "loss": loss, "acc": rest[:, 1] - shape(loss)})
+
+
+def outcome(frame: pd.DataFrame, **options) -> Outcome:
+    return MetricAudit(frame, "m", "acc", "loss", **options).run().outcome
+
+
+def slow_partial(metric, target, controls):
+    """Partial correlation from the inverse of the correlation matrix of ranks."""
+    columns = np.column_stack([ranks(metric), ranks(target), controls])
+    inverse = np.linalg.inv(np.corrcoef(columns.T))
+    return -inverse[0, 1] / np.sqrt(inverse[0, 0] * inverse[1, 1])
+
+
+def test_partial_spearman_is_that_of_the_inverse_correlation_matrix():
+    frame = table(1, effect=0.3)
+    controls = design(frame.assign(wd=frame.m**2), ["loss", "wd"])
+    found = partial_spearman(frame.m.to_numpy(), frame.acc.to_numpy(), controls)
+    assert found.partial == pytest.approx(slow_partial(frame.m, frame.acc, controls), abs=1e-12)
+    assert found.k == 2
+    assert found.raw == pytest.approx(frame.m.corr(frame.acc, method="spearman"), abs=1e-12)
+
+
+def test_degrees_of_freedom_count_only_independent_control_columns():
+    frame = table(2, n=60)
+    once, twice = design(frame, ["loss"]), np.repeat(design(frame, ["loss"]), 2, axis=1)
+    metric, target = frame.m.to_numpy(), frame.acc.to_numpy()
+    one, two = (partial_spearman(metric, target, controls) for controls in (once, twice))
+    assert (one.k, one.p) == (two.k, pytest.approx(two.p))
+
+
+@pytest.mark.parametrize(
+    ("raw", "partial", "kind"),
+    [
+        (float("nan"), 0.5, "insufficient-data"),
+        (0.5, 0.05, "washout"),
+        (-0.3, 0.3, "sign-inversion"),
+        (0.3, -0.3, "reverse-inversion"),
+        (0.1, -0.3, "hidden-after-control"),
+        (-0.5, -0.3, "survives"),
+        (0.5, 0.15, "weak-or-mixed"),
+        (0.2, 0.2, "survives"),
+        (-0.2, 0.1, "weak-or-mixed"),
+    ],
+)
+def test_classes_follow_the_published_order(raw, partial, kind):
+    assert classify(raw, partial) == kind
+
+
+@published
+@pytest.mark.parametrize(
+    ("summary", "extra"),
+    [
+        ("jmlr_image_combined_480_audit_summary.csv", []),
+        ("jmlr_image_combined_480_strict_loss_mbe_summary.csv", ["val_loss"]),
+    ],
+)
+def test_every_published_row_of_the_480_runs_is_reproduced(summary, extra):
+    pool = read_tables([DATA / f"jmlr_{name}_image_results.csv" for name in ("confirm", "scale")])
+    rows = pd.read_csv(DATA / summary)
+    assert len(rows) > 230
+    for row in rows.itertuples():
+        part, names = pool, DEFAULT + extra
+        if row.group.startswith("arch="):
+            part, names = pool[pool.arch == row.group[5:]], [name for name in names if name != "arch"]
+        names = [name for name in names if name != row.metric]
+        part = part[[row.metric, "final_acc", *names]].dropna()
+        found = partial_spearman(
+            part[row.metric].to_numpy(), part.final_acc.to_numpy(), design(part, names)
+        )
+        assert found.raw == pytest.approx(row.raw_spearman, abs=1e-10)
+        assert found.partial == pytest.approx(row.mbe_partial, abs=1e-10)
+        assert (found.n, found.kind) == (row.n, row.classification)
+
+
+@published
+@pytest.mark.parametrize(
+    ("file", "metric", "raw", "partial", "kind"),
+    [
+        ("unified_grid", "fim_norm", -0.8030, 0.0556, "washout"),
+        ("unified_grid", "sam_sharpness", -0.4387, 0.3991, "sign-inversion"),
+        ("unified_grid", "asam_sharpness", 0.1442, 0.5810, "hidden-after-control"),
+        ("unified_grid", "asam_sharpness_ep5", 0.4395, -0.3512, "reverse-inversion"),
+        ("large_grid_v3_asam", "fim_norm", -0.8149, 0.0334, "washout"),
+        ("large_grid_v3_asam", "sam_sharpness", -0.3822, 0.4253, "sign-inversion"),
+        ("large_grid_v3_asam", "weight_norm", 0.8145, -0.0339, "washout"),
+    ],
+)
+def test_the_golden_rows_of_the_grids_are_reproduced_to_their_digits(
+    file, metric, raw, partial, kind, capsys
+):
+    command = ["metric", "audit", str(DATA / f"{file}.csv"), "--metric", metric, "--target", "final_acc"]
+    code = run([*command, "--controls", "lr,wd", "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert round(answer["compat"]["raw"], 4) == raw and round(answer["compat"]["partial"], 4) == partial
+    assert answer["compat"]["class"] == kind and answer["n"] == 1000
+    assert answer["outcome"] != "INDEPENDENT", "a curved effect of lr and wd is not news"
+    assert code == Outcome(answer["outcome"]).exit_code
+
+
+@published
+def test_pooled_files_name_their_repeated_rows_before_any_verdict():
+    files = [DATA / f"jmlr_{name}_image_results.csv" for name in ("confirm", "scale")]
+    pool = read_tables([*files, files[1]])
+    verdict = MetricAudit(pool, "fim_norm", "final_acc", "val_loss", DEFAULT).run()
+    assert verdict.evidence["duplicates"]["identical"] >= 160
+    assert verdict.evidence["duplicates"]["same_design"] >= verdict.evidence["duplicates"]["identical"]
+    assert "rows equal an earlier one" in verdict.notes[0]
+
+
+COPIES = {
+    "exp": lambda b, rng: np.exp(b),
+    "itself": lambda b, rng: b,
+    "falling": lambda b, rng: -(b**3),
+    "rounding noise": lambda b, rng: 2 * b + 1e-12 * rng.normal(size=len(b)),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_of_the_baseline_is_a_proxy_for_every_seed(name):
+    for seed in range(200):
+        frame = table(seed, n=60)
+        frame["m"] = COPIES[name](frame.loss.to_numpy(), np.random.default_rng(seed))
+        verdict = MetricAudit(frame, "m", "acc", "loss").run()
+        assert verdict.verdict == "PROXY (exact)", seed
+        assert verdict.evidence["compat"] is not None, "the compatibility numbers are always there"
+
+
+def test_an_exact_combination_of_controls_is_a_proxy_too():
+    frame = table(3).assign(lr=lambda t: np.arange(len(t)) % 7)
+    frame["m"] = 3 * frame.loss - 2 * frame.lr
+    verdict = MetricAudit(frame, "m", "acc", "loss", ["lr"]).run()
+    assert verdict.verdict == "PROXY (exact)" and "loss, lr" in verdict.reasons[0].sentence
+
+
+def test_huge_values_do_not_make_a_copy_of_what_is_not_one():
+    rng = np.random.default_rng(0)
+    loss = rng.normal(size=200)
+    steep = np.exp(12 * loss) + rng.normal(size=200)
+    assert not is_monotone_copy(steep, loss)
+    assert is_monotone_copy(np.exp(12 * loss), loss)
+
+
+REFUSALS = {
+    "constant": (lambda t: t.assign(m=1.0), {}, "m is constant"),
+    "text": (lambda t: t.assign(m="high"), {}, "it is text"),
+    "numbers as text": (lambda t: t.assign(m=t.m.astype(str)), {}, "stored as text"),
+    "all missing": (lambda t: t.assign(m=np.nan), {}, "No row has all"),
+    "run ids": (lambda t: t.assign(run=[f"r{i}" for i in t.index]), {"controls": ["run"]}, "unique id"),
+    "no freedom": (lambda t: t.head(7), {}, "degrees of freedom"),
+    "the target": (lambda t: t.assign(m=2 * t.acc), {}, "function of the target"),
+    "five clusters": (lambda t: t.assign(c=t.index % 5), {"cluster": "c"}, "5 clusters"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_cannot_be_asked_of_a_table_is_refused_with_its_reason(name):
+    change, options, words = REFUSALS[name]
+    verdict = MetricAudit(change(table(4)), "m", "acc", "loss", **options).run()
+    assert verdict.outcome is Outcome.REFUSED
+    assert words in verdict.reasons[0].sentence
+
+
+def test_unique_numbers_may_be_controls():
+    frame = table(5, n=150, effect=0.6).assign(lr=lambda t: np.linspace(1e-4, 1e-2, len(t)))
+    assert outcome(frame, controls=["lr"]) is Outcome.INDEPENDENT
+
+
+def test_columns_may_be_called_anything():
+    frame = table(6, n=150, effect=0.6).rename(columns={"m": "Target", "acc": "Metric", "loss": "Baseline"})
+    verdict = MetricAudit(frame, "Target", "Metric", "Baseline").run()
+    assert verdict.outcome is Outcome.INDEPENDENT
+    assert list(frame.columns) == ["Target", "Baseline", "Metric"], "the table is left as it was"
+
+
+def test_rows_with_gaps_are_left_out_and_counted():
+    frame = table(7, n=150, effect=0.6)
+    frame.loc[[3, 4], "m"] = [np.nan, np.inf]
+    verdict = MetricAudit(frame, "m", "acc", "loss").run()
+    assert (verdict.evidence["n"], verdict.evidence["dropped"]) == (148, 2)
+    assert "2 rows were left out" in verdict.notes[0]
+
+
+def test_a_true_effect_is_found_and_capped_in_words_without_a_twin():
+    verdict = MetricAudit(table(8, effect=0.6), "m", "acc", "loss").run()
+    assert verdict.verdict == "INDEPENDENT (of this reading of the loss)"
+    assert "second, noisy reading" in " ".join(verdict.notes)
+
+
+def test_a_wrong_sign_is_not_support():
+    frame = table(8, effect=0.6)
+    assert outcome(frame, direction="positive") is Outcome.INDEPENDENT
+    verdict = MetricAudit(frame, "m", "acc", "loss", direction="negative").run()
+    assert verdict.verdict == "FAIL(wrong sign)"
+
+
+def test_few_rows_are_never_independent_and_a_noisy_proxy_is_not_called_one():
+    assert outcome(table(9, n=90, effect=0.7)) is Outcome.INCONCLUSIVE
+    for seed in range(20):
+        assert outcome(table(seed, n=20)) is Outcome.INCONCLUSIVE
+
+
+def test_a_proxy_needs_rows_enough_to_show_that_nothing_is_there():
+    verdict = MetricAudit(table(10, n=400), "m", "acc", "loss").run()
+    assert verdict.outcome is Outcome.PROXY
+    small = MetricAudit(table(10, n=60), "m", "acc", "loss").run()
+    assert small.outcome is Outcome.INCONCLUSIVE
+    assert "needs n ≥" in next(r.sentence for r in small.reasons if r.check == "equivalence")
+
+
+SHAPES = {
+    "linear": lambda b: b,
+    "U": lambda b: 2 * b**2,
+    "oscillating": lambda b: 2 * np.sin(3 * b),
+    "step": lambda b: 4.0 * (b > 0.3),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_confounder_of_any_shape_is_seldom_taken_for_news(name):
+    """Twelve tables each; the benchmark takes a thousand. P(more than 4 | rate .07) < .001."""
+    hits = sum(outcome(table(seed, n=200, shape=SHAPES[name])) is Outcome.INDEPENDENT for seed in range(12))
+    assert hits <= 4
+
+
+def readings(seed: int, effect: float = 0.0, n: int = 200) -> pd.DataFrame:
+    """Two noisy readings of a loss, and a metric that is a third one, plus what the effect adds."""
+    rng = np.random.default_rng(seed)
+    loss = rng.normal(size=n)
+    rest = rng.multivariate_normal([0, 0], [[1, effect], [effect, 1]], n)
+    noisy = {name: loss + 0.5 * rng.normal(size=n) for name in ("loss", "again")}
+    return pd.DataFrame({"m": loss + 0.5 * rest[:, 0], "acc": 0.5 * rest[:, 1] - loss, **noisy})
+
+
+def test_a_second_noisy_reading_of_the_loss_is_unmasked_by_a_twin():
+    alone = [outcome(readings(seed)) is Outcome.INDEPENDENT for seed in range(15)]
+    twinned = [outcome(readings(seed), twin="again") is Outcome.INDEPENDENT for seed in range(15)]
+    assert sum(alone) >= 9, "one noisy reading lets it pass"
+    assert sum(twinned) <= 4
+    assert outcome(readings(0, effect=-0.7), twin="again") is Outcome.INDEPENDENT
+
+
+def test_an_effect_that_a_noisy_baseline_masks_is_not_called_a_proxy():
+    """Here what is left of the loss pulls one way and the effect the other: one reading sees nothing."""
+    masked = readings(0, effect=0.7)
+    assert outcome(masked) is Outcome.PROXY
+    assert outcome(masked, twin="again") is Outcome.INCONCLUSIVE
+
+
+def test_the_twin_control_recovers_the_true_partial_covariance():
+    frame = readings(1, effect=0.5, n=20_000)
+    found = twin_test(
+        *(frame[name].to_numpy() for name in ("m", "acc", "loss", "again")), np.empty((len(frame), 0))
+    )
+    assert found.r == pytest.approx(0.5, abs=0.05)
+    assert found.reliability == pytest.approx(1 / 1.25, abs=0.03)
+    null = readings(2, n=20_000)
+    z = twin_test(
+        *(null[name].to_numpy() for name in ("m", "acc", "loss", "again")), np.empty((20_000, 0))
+    ).z
+    assert abs(z) < 3.5
+
+
+def test_groups_are_audited_apart_without_their_own_column():
+    frame = table(11, n=240, effect=0.6).assign(arch=lambda t: np.where(t.index % 2, "cnn", "vit"))
+    verdict = MetricAudit(frame, "m", "acc", "loss", ["arch"], group="arch").run()
+    rows = verdict.evidence["groups"]
+    assert [row["group"] for row in rows] == ["arch=cnn", "arch=vit"]
+    part = frame[frame.arch == "cnn"]
+    alone = partial_spearman(part.m.to_numpy(), part.acc.to_numpy(), design(part, ["loss"]))
+    assert rows[0]["partial"] == pytest.approx(alone.partial)
+
+
+def test_several_metrics_are_corrected_for_each_other():
+    rng = np.random.default_rng(0)
+    frame = table(12, effect=0.6).assign(**{f"noise{i}": rng.normal(size=150) for i in range(6)})
+    audits = audit_all(frame, ["m", *(f"noise{i}" for i in range(6))], "acc", "loss")
+    assert audits.verdicts["m"].outcome is Outcome.INDEPENDENT
+    assert audits.adjusted["m"]["max_t"] < 0.01
+    for name, found in audits.adjusted.items():
+        assert found["p"] <= found["bh"] + 1e-12 <= found["max_t"] + 0.5, name
+    assert sum(found["max_t"] < 0.05 for found in audits.adjusted.values()) == 1
+
+
+def test_the_drop_in_has_the_originals_fields_and_a_verdict(tmp_path, capsys):
+    frame = table(13, effect=0.6)
+    columns = (frame.m, frame.loss, frame.acc)
+    report = MBEEvaluator("fim", "val loss").evaluate(*columns, output_dir=str(tmp_path / "mbe_reports"))
+    expected = partial_spearman(frame.m.to_numpy(), frame.acc.to_numpy(), design(frame, ["loss"]))
+    assert (report.absolute_r, report.partial_r) == (expected.raw, expected.partial)
+    assert report.is_loss_proxy is False and report.verdict.outcome is Outcome.INDEPENDENT
+    assert "INDEPENDENT" in capsys.readouterr().out
+    assert [file.name for file in (tmp_path / "mbe_reports").iterdir()] == ["fim_mbe_report.png"]
+    quiet = MBEEvaluator().evaluate(np.exp(frame.loss), frame.loss, frame.acc, quiet=True)
+    assert quiet.verdict.verdict == "PROXY (exact)" and capsys.readouterr().out == ""
+    with pytest.raises(BadInput, match="differ in length"):
+        MBEEvaluator().evaluate([1, 2, 3], [1, 2], [1, 2, 3], quiet=True)
+
+
+def test_the_simulation_knows_when_there_is_nothing_and_when_there_is():
+    frame = table(14, n=120, effect=0.3)
+    claim = Claim("m", "acc", "loss")
+    rates = simulate(frame, claim, effect=0.7, runs=6)
+    assert rates["false_positive"].found <= 2
+    assert rates["power"].found >= 5
+    low, high = rates["power"].interval
+    assert 0 <= low <= rates["power"].share <= high <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--metric", "none", "--target", "acc"], "no column 'none'"),
+        (["--metric", "m", "--target", "acc", "--group", "g"], "no column 'g'"),
+        (["--metric", "m", "--target", "acc", "--direction", "up"], "'positive' or 'negative'"),
+        (["--metric", "m", "--target", "acc", "--delta", "2"], "delta lies in"),
+        (["--metric", "m", "--target", "acc", "--twin", "loss"], "name the baseline too"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_two(arguments, words, tmp_path, capsys):
+    table(15, n=50).to_csv(tmp_path / "runs.csv", index=False)
+    assert run(["metric", "audit", str(tmp_path / "runs.csv"), *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "m,acc\n", 'a,b\n1,2\n3,"4\n5,6,7,8\n'])
+def test_broken_tables_are_named(content, tmp_path, capsys):
+    (tmp_path / "runs.csv").write_text(content)
+    assert run(["metric", "audit", str(tmp_path / "runs.csv"), "--metric", "m", "--target", "acc"]) == 2
+    assert "runs.csv" in capsys.readouterr().err
