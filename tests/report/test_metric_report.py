@@ -22,7 +22,7 @@ from walkback.report.metric import write_metric_report
 from walkback.report.metric_content import sentence_of
 from walkback.report.metric_tables import intervals_of
 
-HOSTILE = "<b>|\\frac $x$ & </style>"
+HOSTILE = "<b>|\\query $x$ & </style>"
 METRICS = ("news", HOSTILE, "flat", "label")
 
 
@@ -155,8 +155,8 @@ def test_hostile_metric_can_be_drawn(frame: pd.DataFrame, audits: Audits, tmp_pa
     verdict = replace(known, evidence={**known.evidence, "metric": HOSTILE})
     html = write_metric_report(replace(audits, verdicts={HOSTILE: verdict}), named, tmp_path).read_text()
     assert "<b>" not in html
-    assert "\\frac $x$ &amp; &lt;/style" in html
-    assert (tmp_path / "figures/effects-1-b-frac-x-style.svg").is_file()
+    assert "\\query $x$ &amp; &lt;/style" in html
+    assert (tmp_path / "figures/effects-1-b-query-x-style.svg").is_file()
 
 
 def test_same_audits_give_same_bytes(

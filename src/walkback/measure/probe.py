@@ -29,8 +29,8 @@ CHUNK = 1000  # rows of a data set that go through the net at once
 def stable_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """`−log σ(z_y − lse_{c≠y})` per row: neither it nor its gradient cancels where a sample is fitted.
 
-    A gradient taken through `p_y − 1` is 0 once 1 − p_y is below the precision, and a zero gradient has no
-    spectrum; this form stays exact, so FIM_norm of a fitted net is a number and not NaN.
+    Through `p_y − 1` the label's own part of the error, its largest, is 0 once 1 − p_y is below the
+    precision: the directions of the gradients of a fitted net, and so their spectrum, would be wrong.
     """
     own = torch.arange(logits.shape[-1], device=logits.device) == labels.unsqueeze(-1)
     others = logits.masked_fill(own, float("-inf")).logsumexp(-1)

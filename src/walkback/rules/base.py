@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.spec import Call, Value
+from walkback.core.streams import stream_seed
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace, Wiring
 from walkback.rules.patching import Sender, patched
@@ -35,6 +36,7 @@ class Rule(nn.Module, ABC):
     wiring: Wiring
     has_feedback: bool = False
     learns_feedback: bool = False
+    reads_states: bool = True  # False where training credits need the shapes of states alone
     defaults: ClassVar[dict[str, Value]] = {}
     choices: ClassVar[dict[str, tuple[Value, ...]]] = {}
 
@@ -95,8 +97,12 @@ class Rule(nn.Module, ABC):
         """The parameters this rule trains: the model's, and its own where it has any."""
         return dict(net.model.named_parameters())
 
-    def learn(self, net: Adapter) -> None:
+    def learn(self, trace: Trace) -> None:
         """What the rule itself learns in a step, after the gradients and before the weights move."""
+
+    def local_trace(self, trace: Trace) -> Trace:
+        """The pass on whose activations the blocks learn; the training pass itself by default."""
+        return trace
 
     def deposit_gradients(self, net: Adapter, x: Tensor, y: Tensor) -> Trace:
         """One training pass: batch-mean gradients into `.grad`, and the trace they came from.
@@ -106,7 +112,8 @@ class Rule(nn.Module, ABC):
         with self.inside(net):
             trace = net.trace(x, y, self.wiring)
         arriving = [gradient / trace.count for gradient in (trace.error, *self.training_credits(trace))]
-        sources = [trace.logits, *(trace.outputs[layer] for layer in trace.cuts)]
+        local = self.local_trace(trace)
+        sources = [trace.logits, *(local.outputs[layer] for layer in local.cuts)]
         pairs: list[tuple[Tensor, Tensor | None]] = list(zip(sources, arriving, strict=True))
         weight = self.branch_weight(trace)
         if weight:
@@ -117,6 +124,14 @@ class Rule(nn.Module, ABC):
         pairs = [(source, gradient) for source, gradient in pairs if source.requires_grad]
         torch.autograd.backward([source for source, _ in pairs], [gradient for _, gradient in pairs])
         return trace
+
+
+@contextlib.contextmanager
+def repeatable(name: str) -> Iterator[None]:
+    """Draws within are the same every time: a rule that draws can be measured twice alike."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(0, name, "diagnosis"))
+        yield
 
 
 class ChainRule(Rule):
@@ -154,7 +169,7 @@ class Modifier(Rule):
         super().__init__(**params)
         self.inner = inner
         self.wiring, self.has_feedback = inner.wiring, inner.has_feedback
-        self.learns_feedback = inner.learns_feedback
+        self.learns_feedback, self.reads_states = inner.learns_feedback, inner.reads_states
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         self.inner.setup(trace, generator)
@@ -174,8 +189,11 @@ class Modifier(Rule):
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
         return self.inner.trained(net)
 
-    def learn(self, net: Adapter) -> None:
-        self.inner.learn(net)
+    def learn(self, trace: Trace) -> None:
+        self.inner.learn(trace)
+
+    def local_trace(self, trace: Trace) -> Trace:
+        return self.inner.local_trace(trace)
 
 
 def with_labels(params: Mapping[str, Value], keys: Sequence[str]) -> dict[str, Value]:

@@ -31,6 +31,7 @@ class DFA(Rule):
     ours = "the literature does not name its variants; form=block, skip=cut is the FA paper's"
     wiring = "cut"
     has_feedback = True
+    reads_states = False
     defaults = {"form": "block", "skip": "cut"}  # noqa: RUF012
     choices = {"form": ("block", "layer"), "skip": ("cut", "sum")}  # noqa: RUF012
 

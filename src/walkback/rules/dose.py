@@ -25,6 +25,7 @@ class Dose(Rule):
     about = "backprop's credit turned away by a known angle"
     ours = "a calibration of the protocol, not a proposal: its credit is made from backprop's"
     wiring = "cut"
+    reads_states = False
     defaults = {"cosine": 0.3, "noise": "fresh"}  # noqa: RUF012
     choices = {"noise": ("fresh", "fixed")}  # noqa: RUF012
 

@@ -32,6 +32,7 @@ class BlockFA(FA):
     """`a_L = B_Lᵀ e`, `a_l = B_lᵀ a_{l+1}`, N(0, 1)/√width; no skip term, exact chain inside a block."""
 
     wiring = "cut"
+    reads_states = False
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         widths = [feature_width(h, trace, self.name) for h in trace.states]

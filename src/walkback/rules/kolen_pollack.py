@@ -40,7 +40,7 @@ class KolenPollack(LayerTransport):
         own = {key_of(path): self.get_parameter(key_of(path)) for path in self.linears(net)}
         return {**super().trained(net), **own}
 
-    def learn(self, net: Adapter) -> None:
-        for path, linear in self.linears(net).items():
+    def learn(self, trace: Trace) -> None:
+        for path, linear in self.linears(trace.net).items():
             gradient = linear.weight.grad
             self.get_parameter(key_of(path)).grad = None if gradient is None else gradient.clone()

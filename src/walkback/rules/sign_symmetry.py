@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from walkback.core.streams import stream_seed
 from walkback.nets.trace import Trace
+from walkback.rules.base import repeatable
 from walkback.rules.transport import LayerTransport, drawn_like_weight, key_of
 
 
@@ -37,8 +37,7 @@ class SignSymmetry(LayerTransport):
 
     def credits(self, trace: Trace) -> list[Tensor]:
         """The same draw whenever a checkpoint is measured, so that a measurement can be repeated."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream_seed(0, "sign-symmetry", "diagnosis"))
+        with repeatable(self.name):
             return super().credits(trace)
 
     def feedback(self, path: str, linear: nn.Linear) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
 from walkback.rules.transport import LayerTransport, drawn_like_weight, key_of
 
@@ -34,11 +33,11 @@ class WeightMirror(LayerTransport):
         return self.get_buffer(key_of(path))
 
     @torch.no_grad()
-    def learn(self, net: Adapter) -> None:
+    def learn(self, trace: Trace) -> None:
         """The mirror phase; its noise comes from torch's own stream, which training seeds each epoch."""
         rate, decay = float(self.params["rate"]), float(self.params["decay"])
         samples = int(self.params["samples"])
-        for path, linear in self.linears(net).items():
+        for path, linear in self.linears(trace.net).items():
             noise = torch.randn(samples, linear.in_features, dtype=linear.weight.dtype).to(
                 linear.weight.device
             )

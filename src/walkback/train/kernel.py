@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from walkback.nets.adapter import Adapter
 from walkback.nets.by_hand import Workspace, grad_of, hand_parts, norm_backward
 from walkback.nets.trace import Trace
-from walkback.rules.base import ChainRule, Modifier, Rule
+from walkback.rules.base import Modifier, Rule
 
 Deposit = Callable[[Tensor, Tensor], Trace]
 KEPT_BYTES = 2**29  # beyond this, rules that give every block its own credit compute activations twice
@@ -41,8 +41,9 @@ def fits(net: Adapter, rule: Rule) -> bool:
 
 def _plain(rule: Rule) -> bool:
     """Whether a rule leaves the training pass as it is; one that brings its own keeps it."""
-    own = ("deposit_gradients", "inside")
-    if any(getattr(type(rule), name) is not getattr(Rule, name) for name in own):
+    own = ("deposit_gradients", "inside", "local_trace")
+    usual = [(getattr(Rule, name), getattr(Modifier, name)) for name in own]
+    if any(getattr(type(rule), name) not in same for name, same in zip(own, usual, strict=True)):
         return False
     return _plain(rule.inner) if isinstance(rule, Modifier) else True
 
@@ -72,6 +73,9 @@ class HandTrace(Trace):
         assert self.top is not None
         return self.top
 
+    def block(self, layer: int, h: Tensor) -> Tensor:
+        return self.net.blocks[layer - 1](h)
+
 
 @dataclass
 class Kernel:
@@ -91,7 +95,7 @@ class Kernel:
         parts = hand_parts(self.net, self.rule.senders(self.net))
         assert parts is not None, "this model has no hand-written pass"
         self.parts = parts
-        self.lean = self.lean and self.rule.wiring == "cut" and not isinstance(self.rule, ChainRule)
+        self.lean = self.lean and self.rule.wiring == "cut" and not self.rule.reads_states
         turns = (Workspace(), Workspace())  # a lean pass keeps one part's memory and its input's
         self.spaces = [turns[i % 2] if self.lean else Workspace() for i in range(len(self.parts))]
         self.top_space = Workspace()

@@ -100,7 +100,7 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * schedule(step, steps)
             trace = deposit(*feed.train_batch(rows.to(net.device), augment))
-            rule.learn(net)
+            rule.learn(trace)
             optimizer.step()
             total += trace.losses.sum().cpu().double()
             on_progress(Progress(state.epoch, recipe.epochs, step + 1, steps))
