@@ -24,6 +24,22 @@ def test_the_example_audits_a_model(tmp_path, monkeypatch, capsys):
     assert "Trained blocks gain" in capsys.readouterr().out
 
 
+def test_a_rule_from_outside_is_checked_and_audited_in_forty_lines(monkeypatch, capsys):
+    from walkback.rules import rules
+
+    file = ROOT / "examples" / "own_rule.py"
+    own = file.read_text(encoding="utf-8").split("@rules.register")[1].split("def main")[0]
+    assert len(own.strip().splitlines()) < 40
+    monkeypatch.setattr(rules, "_entries", dict(rules._entries))
+    found = importlib.util.spec_from_file_location("own_rule", file)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    module.main()
+    told = capsys.readouterr().out
+    assert "fail:" not in told and "feedback tensors are used" in told
+    assert "binary-dfa assigns credit to deep layers" in told and "D3:" in told
+
+
 def call(script: str, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "reproduce" / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True)

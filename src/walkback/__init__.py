@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from walkback import credit_metrics as credit_metrics
+    from walkback.check import check_rule as check_rule
     from walkback.core.errors import WalkbackError as WalkbackError
     from walkback.core.verdict import Outcome as Outcome
     from walkback.core.verdict import Verdict as Verdict
@@ -33,6 +34,7 @@ _PUBLIC = {
     "Thresholds": "walkback.judge.thresholds",
     "Verdict": "walkback.core.verdict",
     "WalkbackError": "walkback.core.errors",
+    "check_rule": "walkback.check",
     "fim_norm": "walkback.measure.battery",
     "freeze_blocks": "walkback.nets.adapter",
     "metric_battery": "walkback.measure.battery",

@@ -16,18 +16,29 @@ def ls(
     noun: Annotated[
         str, typer.Argument(help="rules, nets, data, studies, quantities, thresholds or bundles.")
     ],
+    check: Annotated[
+        bool, typer.Option("--check", help="With rules: prove each on every net; exit code 1 if one fails.")
+    ] = False,
     store: StoreOption = "runs",
     json: Json = False,
 ) -> int:
     """List rules, nets, data sets, studies, quantities, thresholds, or the bundles of a store."""
-    from walkback.core.errors import UnknownName
+    from walkback.core.errors import BadInput, UnknownName
 
     if noun not in _LISTS:
         raise UnknownName(f"There is no list of {noun!r}.", f"Choose: {', '.join(_LISTS)}.")
-    rows = _LISTS[noun](store)
+    if check and noun != "rules":
+        raise BadInput("--check is for rules.")
+    rows = _checked_rules() if check else _LISTS[noun](store)
+    failed = check and any(net["status"] == "fail" for row in rows for net in row["check"].values())
     if json:
         emit_json({noun: rows})
-        return 0
+        return int(failed)
+    if check:
+        rows = [
+            {"name": row["name"], **{net: found["status"] for net, found in row["check"].items()}}
+            for row in rows
+        ]
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -36,7 +47,7 @@ def ls(
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
     stdout_console().print(table)
-    return 0
+    return int(failed)
 
 
 def _rules(store: str) -> list[dict[str, Any]]:
@@ -52,6 +63,12 @@ def _rules(store: str) -> list[dict[str, Any]]:
         }
         for name in rules
     ]
+
+
+def _checked_rules() -> list[dict[str, Any]]:
+    from walkback.check import rule_rows
+
+    return rule_rows()
 
 
 def _nets(store: str) -> list[dict[str, Any]]:

@@ -1,7 +1,9 @@
 """One registry for everything that has a name: rules, nets, data sets.
 
 An entry is a line `name: "package.module:Attribute"`; it is imported when it is first asked for,
-so listing names costs nothing. Code outside the package adds its own with `@registry.register(name)`.
+so listing names costs nothing. Code outside the package adds its own with `@registry.register(name)`, or,
+to be found by the command line and its workers, as an entry point of the group `walkback.rules`,
+`walkback.nets`, `walkback.data_sets`, ….
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 from walkback.core.errors import BadInput, UnknownName
@@ -22,6 +25,8 @@ class Registry(Generic[T]):
         self._entries: dict[str, str | T] = dict(entries)
 
     def __getitem__(self, name: str) -> T:
+        if name not in self._entries:
+            self._load_plugins()
         if name not in self._entries:
             raise UnknownName(f"Unknown {self.kind} {name!r}.", self._suggest(name))
         entry = self._entries[name]
@@ -41,6 +46,12 @@ class Registry(Generic[T]):
             return thing
 
         return add
+
+    def _load_plugins(self) -> None:
+        """Entries of other installed packages: entry points of the group `walkback.<kind>s`."""
+        group = f"walkback.{self.kind.replace(' ', '_')}s"
+        for point in entry_points(group=group):
+            self._entries.setdefault(point.name, point.value)
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

@@ -47,5 +47,7 @@ class ReluConv(nn.Module):
         nn.init.kaiming_normal_(self.conv.weight, nonlinearity="relu")
         nn.init.zeros_(self.conv.bias)
 
-    def forward(self, h: Float[Tensor, "batch inside height width"]) -> Float[Tensor, "batch out down right"]:
+    def forward(
+        self, h: Float[Tensor, "batch inside height width"]
+    ) -> Float[Tensor, "batch out down right"]:
         return F.relu(self.conv(h))

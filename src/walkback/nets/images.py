@@ -28,7 +28,7 @@ class ImageShape:
         whole, given = (self.channels, self.size, self.size), tuple(x.shape[1:])
         if given not in (whole, whole[self.channels == 1 :], (self.features,)):
             raise BadInput(
-                f"This net reads images {whole} or rows of {self.features} numbers, not items of shape {given}."
+                f"This net reads images {whole} or rows of {self.features} numbers, not items {given}."
             )
         return x.reshape(len(x), *whole)
 

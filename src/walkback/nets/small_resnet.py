@@ -49,7 +49,9 @@ class ConvNorm(nn.Module):
         self.conv = nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, bias=False)
         self.norm = nn.BatchNorm2d(out)
 
-    def forward(self, h: Float[Tensor, "batch inside height width"]) -> Float[Tensor, "batch out down right"]:
+    def forward(
+        self, h: Float[Tensor, "batch inside height width"]
+    ) -> Float[Tensor, "batch out down right"]:
         return self.norm(self.conv(h))
 
 
@@ -63,5 +65,7 @@ class ConvResBlock(nn.Module):
             nn.Identity() if same else ConvNorm(plan.inside, plan.out, kernel=1, stride=plan.stride)
         )
 
-    def forward(self, h: Float[Tensor, "batch inside height width"]) -> Float[Tensor, "batch out down right"]:
+    def forward(
+        self, h: Float[Tensor, "batch inside height width"]
+    ) -> Float[Tensor, "batch out down right"]:
         return F.relu(self.skip(h) + self.second(F.relu(self.first(h))))

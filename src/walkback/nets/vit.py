@@ -99,7 +99,7 @@ class ViTBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """`softmax(q kᵀ / √d_head) v` per head. All matrices are nn.Linear, so that layer-form rules reach them."""
+    """`softmax(q kᵀ / √d_head) v` per head. Every matrix is an nn.Linear, which layer-form rules can reach."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

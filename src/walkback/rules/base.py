@@ -36,6 +36,8 @@ class Rule(nn.Module, ABC):
     wiring: Wiring
     has_feedback: bool = False
     learns_feedback: bool = False
+    exact: ClassVar[bool] = False  # claims to give backprop's gradient
+    unbiased: ClassVar[bool] = False  # claims to estimate it
     reads_states: bool = True  # False where training credits need the shapes of states alone
     defaults: ClassVar[dict[str, Value]] = {}
     choices: ClassVar[dict[str, tuple[Value, ...]]] = {}
@@ -99,6 +101,10 @@ class Rule(nn.Module, ABC):
 
     def learn(self, trace: Trace) -> None:
         """What the rule itself learns in a step, after the gradients and before the weights move."""
+
+    def idle_feedback(self) -> set[str]:
+        """Feedback that this rule holds and, by what it says it is, does not use."""
+        return set()
 
     def local_trace(self, trace: Trace) -> Trace:
         """The pass on whose activations the blocks learn; the training pass itself by default."""

@@ -12,6 +12,7 @@ class BP(ChainRule):
     name = "bp"
     citation = "Rumelhart, Hinton & Williams 1986, Nature 323"
     about = "the exact gradient, by autograd"
+    exact = True
 
     def top_credit(self, trace: Trace) -> Tensor:
         return trace.top_reference()

@@ -2,7 +2,8 @@
 
 A dense matrix from the error to a map would have C·H·W columns, so the default is to broadcast: one credit
 per channel of a map, or per feature of a token, given to every position. It is not divided by the number
-of positions, for tokens as for maps (ours): a cosine does not see the factor, nor, up to its eps, does Adam.
+of positions, for tokens as for maps (ours): a cosine does not see the factor, nor does Adam up to its eps.
+A state of four axes is taken to be [batch, channels, height, width].
 """
 
 from __future__ import annotations

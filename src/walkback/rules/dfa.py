@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from walkback.core.errors import NotApplicable
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
 from walkback.rules.base import Rule
-from walkback.rules.broadcast import feature_width, to_state
+from walkback.rules.broadcast import feature_width, to_features, to_state
 from walkback.rules.patching import Sender, linears_in_blocks
 
 
@@ -22,7 +23,7 @@ class DFA(Rule):
     received, so that each activation has a matrix of its own (Nøkland's form).
     `skip=cut`: no block sees another's credit. `skip=sum`: the skip connection carries the credit of the
     block above down to the one below, `a_l = B_lᵀ e + a_{l+1}`.
-    Tokens with one label per sample all receive the same credit (broadcast).
+    Tokens with one label per sample, and all positions of a map, receive the same credit (broadcast).
     """
 
     name = "dfa"
@@ -36,6 +37,12 @@ class DFA(Rule):
     choices = {"form": ("block", "layer"), "skip": ("cut", "sum")}  # noqa: RUF012
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        shapes = {tuple(h.shape) for h in trace.states}
+        if self.params["skip"] == "sum" and len(shapes) > 1:
+            raise NotApplicable(
+                f"{self.name}(skip=sum) needs states of one shape, and this net has {len(shapes)}.",
+                "A skip that changes the shape cannot carry a credit down unchanged: use skip=cut.",
+            )
         for layer, h in enumerate(trace.states):
             width = feature_width(h, trace, self.name)
             self._draw(f"feedback_{layer}", width, h, trace, generator)
@@ -71,7 +78,7 @@ class DFA(Rule):
 
         def sender(path: str, linear: nn.Linear) -> Sender:
             feedback = self.get_buffer(_key(path)).to(linear.weight)
-            return lambda delta, x: to_state(self._error_of_step.to(feedback) @ feedback, x)
+            return lambda delta, x: to_features(self._error_of_step.to(feedback) @ feedback, x)
 
         linears = linears_in_blocks(net, "dfa(form=layer)")
         return {path: sender(path, linear) for path, linear in linears.items()}

@@ -29,7 +29,11 @@ class FA(Rule):
 
 
 class BlockFA(FA):
-    """`a_L = B_Lᵀ e`, `a_l = B_lᵀ a_{l+1}`, N(0, 1)/√width; no skip term, exact chain inside a block."""
+    """`a_L = B_Lᵀ e`, `a_l = B_lᵀ a_{l+1}`, N(0, 1)/√width; no skip term, exact chain inside a block.
+
+    Tokens and positions of a map all receive the same credit (broadcast), so one vector per row is sent
+    from block to block, whatever the sizes of their states.
+    """
 
     wiring = "cut"
     reads_states = False
@@ -42,9 +46,10 @@ class BlockFA(FA):
             self.register_buffer(f"feedback_{layer}", (drawn / widths[layer] ** 0.5).to(h))
 
     def credits(self, trace: Trace) -> list[Tensor]:
-        credits = [to_state(trace.error @ self._feedback(trace.depth), trace.states[-1])]
-        for layer in range(trace.depth - 1, -1, -1):
-            credits.insert(0, credits[0] @ self._feedback(layer))
+        sent, credits = trace.error, []
+        for layer in range(trace.depth, -1, -1):
+            sent = sent @ self._feedback(layer)
+            credits.insert(0, to_state(sent, trace.states[layer]))
         return credits
 
     def _feedback(self, layer: int) -> Tensor:

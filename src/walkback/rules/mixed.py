@@ -42,6 +42,12 @@ class Mixed(Modifier):
         self.inner.setup(trace, generator)
         self.stem_rule.setup(trace, generator)
 
+    def idle_feedback(self) -> set[str]:
+        """The blocks' rule gives the stem no credit, and the stem's rule gives the blocks none."""
+        blocks = {name for name, _ in self.inner.named_buffers() if name.endswith("feedback_0")}
+        stem = {name for name, _ in self.stem_rule.named_buffers() if not name.endswith("feedback_0")}
+        return {f"inner.{name}" for name in blocks} | {f"stem_rule.{name}" for name in stem}
+
     def credits(self, trace: Trace) -> list[Tensor]:
         return [self.stem_rule.credits(trace)[0], *self.inner.credits(trace)[1:]]
 

@@ -21,6 +21,7 @@ class Estimator(Rule):
     direction times how much the sample's loss rose. `draws` such estimates are averaged."""
 
     wiring = "cut"
+    unbiased = True
     defaults = {"draws": 1}  # noqa: RUF012
 
     @classmethod

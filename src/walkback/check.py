@@ -1,0 +1,257 @@
+"""check_rule: is a learning rule what it says? The proofs of walkback's own rules, for anyone's rule.
+
+for check in check_rule("dfa", model):
+    print(check.status, check.sentence)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from walkback.core.errors import NotApplicable
+from walkback.core.spec import Call
+from walkback.nets import Adapter, build_net, nets
+from walkback.rules import Rule, make_rule, rules
+
+EXACT = 1e-6
+ROWS, CLASSES = 24, 5
+DRAWS = 400
+
+
+@dataclass(frozen=True)
+class Check:
+    """One proof: `status` is pass, fail or not applicable; `detail` holds what was measured."""
+
+    name: str
+    status: str
+    sentence: str
+    detail: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check_rule(
+    rule: str | Rule,
+    net: nn.Module | Adapter,
+    x: Tensor | None = None,
+    y: Tensor | None = None,
+    *,
+    seed: int = 0,
+) -> list[Check]:
+    """Every proof that applies, on a copy of the net in float64; the net and the rule stay as they are.
+
+    Without a batch, random inputs are used for walkback's own nets.
+    """
+    adapter = _twin(net if isinstance(net, Adapter) else Adapter(net))
+    made = make_rule(rule) if isinstance(rule, str) else copy.deepcopy(rule)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        x, y = _batch(adapter, x, y)
+        try:
+            with adapter.evaluating():
+                made.setup(adapter.probe(x, y), torch.Generator().manual_seed(seed))
+                return list(_checks(made.double(), adapter, x, y))
+        except NotApplicable as error:
+            return [Check("applies", "not applicable", error.message, {})]
+
+
+def check_all(name: str, text: str | None = None) -> dict[str, list[Check]]:
+    """One rule on every net of the registry, small."""
+    found = {}
+    for net_name in nets:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            features = 3 * 32 * 32 if net_name not in ("resmlp", "mlp", "student") else 12
+            try:
+                model = build_net(Call(net_name, SMALL.get(net_name, {})), features, CLASSES)
+            except NotApplicable as error:
+                found[net_name] = [Check("applies", "not applicable", error.message, {})]
+                continue
+            batch = torch.randn(ROWS, features), torch.arange(ROWS) % CLASSES
+        found[net_name] = check_rule(text or name, model, *batch)
+    return found
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "resmlp": {"depth": 3, "width": 16, "expansion": 2},
+    "mlp": {"depth": 3, "width": 16},
+}
+
+
+def rule_rows() -> list[dict[str, Any]]:
+    """Every rule with its forms, and the outcome of its checks on every net."""
+    rows = []
+    for name in rules:
+        checks = check_all(name)
+        rows.append(
+            {
+                "name": name,
+                "citation": rules[name].citation,
+                "forms": {key: list(values) for key, values in rules[name].choices.items()},
+                "ours": rules[name].ours,
+                "nets": [net for net, found in checks.items() if _status(found) != "not applicable"],
+                "check": {net: _told(found) for net, found in checks.items()},
+            }
+        )
+    return rows
+
+
+def _status(found: list[Check]) -> str:
+    states = {check.status for check in found}
+    return "fail" if "fail" in states else "pass" if "pass" in states else "not applicable"
+
+
+def _told(found: list[Check]) -> dict[str, Any]:
+    status = _status(found)
+    said = [check.sentence for check in found if check.status == ("pass" if status == "pass" else status)]
+    return {"status": status, "sentences": said}
+
+
+def _twin(net: Adapter) -> Adapter:
+    parts = copy.deepcopy((net.model, net.blocks, net.out_ln, net.head))
+    return Adapter(parts[0].cpu().double(), *parts[1:])
+
+
+def _batch(net: Adapter, x: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor]:
+    if x is None or y is None:
+        stem = next(m for m in net.model.modules() if isinstance(m, nn.Linear))
+        x = torch.randn(ROWS, stem.in_features)
+        head = [m for m in net.model.modules() if isinstance(m, nn.Linear)][-1]
+        y = torch.arange(ROWS) % head.out_features
+    return x.double() if x.is_floating_point() else x, y
+
+
+def _checks(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Iterator[Check]:
+    yield _credits(rule, net, x, y)
+    yield _moves(rule, net, x, y)
+    if rule.role == "rule":
+        yield from _feedback(rule, net, x, y)
+    yield from _exact(rule, net, x, y)
+    yield from _unbiased(rule, net, x, y)
+
+
+def _credits(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Check:
+    """One finite credit per state, of its shape."""
+    trace = net.probe(x, y)
+    found = rule.credits(trace)
+    sound = len(found) == trace.depth + 1 and all(
+        a.shape == h.shape and bool(torch.isfinite(a).all())
+        for a, h in zip(found, trace.states, strict=True)
+    )
+    sentence = "Every state is given a finite credit of its own shape."
+    return Check("credits", "pass" if sound else "fail", sentence if sound else _not(sentence), {})
+
+
+def _moves(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Check:
+    """Every parameter that the rule says it trains receives a gradient that is not zero."""
+    found = _gradients(rule, net, x, y)
+    still = sorted(key for key, gradient in found.items() if gradient is None or not bool(gradient.any()))
+    if still:
+        return Check("moves", "fail", f"{still[0]} is trained, but its gradient is zero.", {"still": still})
+    return Check(
+        "moves", "pass", f"All {len(found)} parameters that are trained move.", {"moved": len(found)}
+    )
+
+
+def _feedback(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Iterator[Check]:
+    """Changing each feedback tensor changes some gradient, and never that of the head."""
+    held = {**dict(rule.named_buffers()), **dict(rule.named_parameters())}
+    held = {key: tensor for key, tensor in held.items() if key not in rule.idle_feedback()}
+    if not held:
+        return
+    reaches = {key: _changed_by(tensor, rule, net, x, y) for key, tensor in held.items()}
+    above = {id(p) for part in (net.head, net.out_ln) if part is not None for p in part.parameters()}
+    exact = {name for name, parameter in net.model.named_parameters() if id(parameter) in above}
+    for key, changed in reaches.items():
+        if not changed:
+            yield Check("feedback", "fail", f"{key} is never used: no gradient depends on it.", reaches)
+            return
+        if exact & set(changed):
+            yield Check("feedback", "fail", f"{key} changes the head's gradient, which is exact.", reaches)
+            return
+    most = max(map(len, reaches.values()))
+    sentence = f"All {len(held)} feedback tensors are used; the widest changes {most} gradients."
+    yield Check("feedback", "pass", sentence, reaches)
+
+
+def _changed_by(tensor: Tensor, rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> list[str]:
+    """The gradients that change when a feedback tensor does; it is put back."""
+    before, saved = _gradients(rule, net, x, y), tensor.detach().clone()
+    generator = torch.Generator().manual_seed(3)
+    noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+    tensor.data.add_(noise * saved.norm() / saved.numel() ** 0.5)
+    after = _gradients(rule, net, x, y)
+    tensor.data.copy_(saved)
+    return [name for name in before if _differs(before[name], after[name])]
+
+
+def _exact(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Iterator[Check]:
+    """Rules that claim to be backprop are compared with autograd on the whole model."""
+    if not rule.exact:
+        return
+    found = _gradients(rule, net, x, y)
+    parameters = dict(net.model.named_parameters())
+    names = [name for name in found if name in parameters]
+    loss = F.cross_entropy(net.model(x).flatten(0, -2), y.flatten())
+    slow = torch.autograd.grad(loss, [parameters[name] for name in names])
+    worst = 0.0
+    for name, gradient in zip(names, slow, strict=True):
+        mine = found[name]
+        apart = gradient if mine is None else mine - gradient
+        worst = max(worst, float(apart.norm() / gradient.norm().clamp_min(1e-300)))
+    sentence = f"Gradients differ from autograd's by {worst:.1g} relative."
+    yield Check("exact", "pass" if worst <= EXACT else "fail", sentence, {"relative": worst})
+
+
+def _unbiased(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Iterator[Check]:
+    """Rules that claim to estimate the gradient: on average ⟨a, g⟩/‖g‖² is 1, jointly over layers."""
+    if not rule.unbiased:
+        return
+    from scipy.stats import chi2
+
+    trace = net.probe(x, y)
+    sizes = [trace.rows(g).square().sum(1) for g in trace.reference]
+    draws = []
+    for _ in range(DRAWS):
+        credits = rule.training_credits(trace)
+        pairs = zip(credits, trace.reference, sizes, strict=True)
+        draws.append(torch.stack([(trace.rows(a) * trace.rows(g)).sum(1) / size for a, g, size in pairs]))
+    values = torch.cat(draws, dim=1)
+    off, spread = values.mean(1) - 1, torch.cov(values) / values.shape[1]
+    p = float(chi2.sf(float(off @ torch.linalg.solve(spread, off)), len(off)))
+    sentence = f"Over {DRAWS} draws the credits agree with backprop on average (joint p = {p:.2g})."
+    yield Check(
+        "unbiased", "pass" if p > 1e-4 else "fail", sentence if p > 1e-4 else _not(sentence), {"p": p}
+    )
+
+
+def _gradients(rule: Rule, net: Adapter, x: Tensor, y: Tensor, seed: int = 0) -> dict[str, Tensor | None]:
+    """What training would deposit in each parameter, with the same draws every time."""
+    trained = rule.trained(net)
+    for name, parameter in net.model.named_parameters():
+        parameter.requires_grad_(name in trained)
+        parameter.grad = None
+    for parameter in trained.values():
+        parameter.grad = None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        rule.learn(rule.deposit_gradients(net, x, y))
+    return {name: None if p.grad is None else p.grad.clone() for name, p in trained.items()}
+
+
+def _differs(one: Tensor | None, other: Tensor | None) -> bool:
+    return (one is None) != (other is None) or (
+        one is not None and other is not None and not torch.equal(one, other)
+    )
+
+
+def _not(sentence: str) -> str:
+    return "Not so: " + sentence[0].lower() + sentence[1:]

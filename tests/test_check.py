@@ -1,0 +1,141 @@
+"""check_rule catches the shams this field knows, and passes the rules that are what they say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from walkback import check_rule
+from walkback.check import check_all
+from walkback.cli.main import run
+from walkback.nets.resmlp import ResMLP
+from walkback.rules import rules
+from walkback.rules.bp import BP
+from walkback.rules.dfa import DFA
+from walkback.rules.perturbation import ForwardGradient
+
+
+def model() -> ResMLP:
+    torch.manual_seed(0)
+    return ResMLP(12, 5, depth=2, width=8, expansion=2)
+
+
+def status(rule, name: str) -> str:
+    return next(check.status for check in check_rule(rule, model()) if check.name == name)
+
+
+class UnusedFeedback(DFA):
+    """Says DFA and does backprop: its matrices are drawn, saved and never used."""
+
+    def credits(self, trace):
+        return trace.reference if trace.wiring == "probe" else self.training_credits(trace)
+
+    def training_credits(self, trace):
+        return trace.net.trace(trace.inputs, trace.labels, "probe").reference
+
+
+class AlmostBackprop(BP):
+    """A 'BP' that is a third off: what libraries have shipped."""
+
+    def top_credit(self, trace):
+        return 1.3 * super().top_credit(trace)
+
+
+class FeedbackInHead(DFA):
+    """Lets its feedback into the head's gradient."""
+
+    def training_credits(self, trace):
+        trace.__dict__["error"] = trace.error * (1 + self.get_buffer("feedback_0").sum())
+        return super().training_credits(trace)
+
+    def deposit_gradients(self, net, x, y):
+        trace = net.trace(x, y, self.wiring)
+        credits = self.training_credits(trace)
+        sources = [trace.logits, *trace.outputs]
+        torch.autograd.backward(sources, [trace.error, *credits])
+        return trace
+
+
+class Lopsided(ForwardGradient):
+    """An estimator with a factor too much."""
+
+    def rise(self, trace, states, directions):
+        return 1.5 * super().rise(trace, states, directions)
+
+
+class Infinite(DFA):
+    def credits(self, trace):
+        return [a / 0 for a in super().credits(trace)]
+
+
+class Asleep(DFA):
+    """Never gives the last block any credit: its weights do not train."""
+
+    def training_credits(self, trace):
+        *rest, last = super().training_credits(trace)
+        return [*rest, 0 * last]
+
+
+@pytest.mark.parametrize(
+    ("sham", "check"),
+    [
+        (UnusedFeedback, "feedback"),
+        (AlmostBackprop, "exact"),
+        (FeedbackInHead, "feedback"),
+        (Lopsided, "unbiased"),
+        (Infinite, "credits"),
+        (Asleep, "moves"),
+    ],
+)
+def test_a_sham_fails_the_check_that_is_made_for_it(sham, check):
+    assert status(sham(**sham.defaults), check) == "fail"
+
+
+def test_the_net_and_the_rule_stay_as_they_were():
+    net, rule = model(), DFA(**DFA.defaults)
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    state = torch.random.get_rng_state()
+    check_rule(rule, net)
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
+    assert all(p.grad is None and p.dtype == torch.float32 for p in net.parameters())
+    assert not list(rule.buffers()) and torch.equal(state, torch.random.get_rng_state())
+
+
+def test_a_pair_that_does_not_fit_says_why():
+    class Conv(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList([nn.Sequential(nn.Conv1d(1, 1, 3, padding=1), nn.ReLU())])
+            self.out_head = nn.Linear(12, 5)
+
+        def forward(self, x):
+            return self.out_head(self.blocks[0](x.unsqueeze(1)).flatten(1))
+
+    batch = torch.randn(6, 12), torch.arange(6) % 5
+    (found,) = check_rule("fa", Conv(), *batch)
+    assert found.status == "not applicable" and "cannot replace the transpose" in found.sentence
+
+
+@pytest.mark.parametrize("name", [name for name in rules if name not in ("ep",)])
+def test_every_rule_of_walkback_passes_or_says_why_not(name):
+    for net, found in check_all(name).items():
+        assert found, net
+        for check in found:
+            assert check.status in ("pass", "not applicable"), f"{name} on {net}: {check.sentence}"
+    assert {check.status for check in check_all(name)["resmlp"]} == {"pass"}
+
+
+def test_the_command_gives_the_documented_rows(capsys, monkeypatch):
+    kept = {name: rules._entries[name] for name in ("bp", "dfa")}
+    monkeypatch.setattr(rules, "_entries", kept)
+    assert run(["ls", "rules", "--check", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rules"]
+    assert [row["name"] for row in rows] == ["bp", "dfa"]
+    assert set(rows[1]) == {"name", "citation", "forms", "nets", "ours", "check"}
+    assert rows[1]["forms"] == {"form": ["block", "layer"], "skip": ["cut", "sum"]}
+    assert rows[1]["check"]["resmlp"]["status"] == "pass"
+    monkeypatch.setitem(rules._entries, "sham", UnusedFeedback)
+    assert run(["ls", "rules", "--check", "--json"]) == 1
