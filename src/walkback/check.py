@@ -187,10 +187,12 @@ def _changed_by(tensor: Tensor, rule: Rule, net: Adapter, x: Tensor, y: Tensor) 
     before, saved = _gradients(rule, net, x, y), tensor.detach().clone()
     generator = torch.Generator().manual_seed(3)
     noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
-    tensor.data.add_(noise * saved.norm() / saved.numel() ** 0.5)
+    size = float(saved.norm()) / saved.numel() ** 0.5
+    tensor.data.add_(noise * (size or 1.0))
     after = _gradients(rule, net, x, y)
     tensor.data.copy_(saved)
-    return [name for name in before if _differs(before[name], after[name])]
+    model = dict(net.model.named_parameters())
+    return [name for name in before if name in model and _differs(before[name], after[name])]
 
 
 def _exact(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Iterator[Check]:

@@ -45,6 +45,7 @@ class ReluConv(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(plan.inside, plan.out, 3, plan.stride, padding=1)
         nn.init.kaiming_normal_(self.conv.weight, nonlinearity="relu")
+        assert self.conv.bias is not None
         nn.init.zeros_(self.conv.bias)
 
     def forward(

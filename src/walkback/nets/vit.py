@@ -99,7 +99,7 @@ class ViTBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """`softmax(q kᵀ / √d_head) v` per head. Every matrix is an nn.Linear, which layer-form rules can reach."""
+    """`softmax(q kᵀ / √d_head) v` per head. Every matrix is an nn.Linear: layer-form rules reach it."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

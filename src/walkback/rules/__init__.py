@@ -16,6 +16,7 @@ rules: Registry[type[Rule]] = Registry(
         "dfa": "walkback.rules.dfa:DFA",
         "dose": "walkback.rules.dose:Dose",
         "drtp": "walkback.rules.drtp:DRTP",
+        "dtp": "walkback.rules.dtp:DTP",
         "fa": "walkback.rules.fa:FA",
         "forward-gradient": "walkback.rules.perturbation:ForwardGradient",
         "frozen": "walkback.rules.frozen:Frozen",

@@ -46,7 +46,8 @@ class BlockFA(FA):
             self.register_buffer(f"feedback_{layer}", (drawn / widths[layer] ** 0.5).to(h))
 
     def credits(self, trace: Trace) -> list[Tensor]:
-        sent, credits = trace.error, []
+        sent = trace.error
+        credits: list[Tensor] = []
         for layer in range(trace.depth, -1, -1):
             sent = sent @ self._feedback(layer)
             credits.insert(0, to_state(sent, trace.states[layer]))
