@@ -58,6 +58,7 @@ def check_rule(
         try:
             with adapter.evaluating():
                 made.setup(adapter.probe(x, y), torch.Generator().manual_seed(seed))
+                made.begin_step(0.5)  # past any warm-up
                 return list(_checks(made.double(), adapter, x, y))
         except NotApplicable as error:
             return [Check("applies", "not applicable", error.message, {})]

@@ -402,7 +402,7 @@ def test_the_teacher_is_fixed_balanced_and_not_linear():
         plain = np.c_[data.x_train, np.ones(len(data.x_train))]
         weights = np.linalg.lstsq(plain, targets, rcond=None)[0]
         linear = (np.c_[data.x_test, np.ones(5_000)] @ weights).argmax(1) == data.y_test
-        assert linear.mean() < 0.75, "a linear readout must leave room for depth"
+        assert linear.mean() < 0.6, "a linear readout must leave room for depth"
 
 
 class Stopped(Exception):

@@ -13,6 +13,7 @@ rules: Registry[type[Rule]] = Registry(
     "rule",
     {
         "bp": "walkback.rules.bp:BP",
+        "credit-bridge": "walkback.rules.bridges:CreditBridge",
         "dfa": "walkback.rules.dfa:DFA",
         "dose": "walkback.rules.dose:Dose",
         "drtp": "walkback.rules.drtp:DRTP",
@@ -27,6 +28,7 @@ rules: Registry[type[Rule]] = Registry(
         "pepita": "walkback.rules.pepita:Pepita",
         "shallow": "walkback.rules.partial:Shallow",
         "sign-symmetry": "walkback.rules.sign_symmetry:SignSymmetry",
+        "state-bridge": "walkback.rules.bridges:StateBridge",
         "weight-mirror": "walkback.rules.weight_mirror:WeightMirror",
     },
 )

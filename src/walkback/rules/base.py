@@ -99,6 +99,9 @@ class Rule(nn.Module, ABC):
         """The parameters this rule trains: the model's, and its own where it has any."""
         return dict(net.model.named_parameters())
 
+    def begin_step(self, progress: float) -> None:
+        """Told before each step which share of training is over."""
+
     def learn(self, trace: Trace) -> None:
         """What the rule itself learns in a step, after the gradients and before the weights move."""
 
@@ -195,11 +198,24 @@ class Modifier(Rule):
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
         return self.inner.trained(net)
 
+    def begin_step(self, progress: float) -> None:
+        self.inner.begin_step(progress)
+
     def learn(self, trace: Trace) -> None:
         self.inner.learn(trace)
 
     def local_trace(self, trace: Trace) -> Trace:
         return self.inner.local_trace(trace)
+
+
+def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
+    """Matrices uniform in ±1/√fan_in from the rule's own stream, biases zero: the same in every process."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            drawn = torch.rand(part.weight.shape, generator=generator, dtype=torch.float64)
+            part.weight.data = ((2 * drawn - 1) * part.in_features**-0.5).to(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
 
 
 def with_labels(params: Mapping[str, Value], keys: Sequence[str]) -> dict[str, Value]:

@@ -10,7 +10,7 @@ from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.spec import Call
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
-from walkback.rules.base import Rule
+from walkback.rules.base import Rule, draw_weights
 
 
 class DTP(Rule):
@@ -47,10 +47,7 @@ class DTP(Rule):
         like = trace.states[0]
         for layer in range(trace.depth):
             decoder = _Decoder(width, int(self.params["width"]))
-            for parameter in decoder.parameters():
-                if parameter.dim() > 1:
-                    drawn = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
-                    parameter.data = (2 * drawn - 1) * parameter.shape[1] ** -0.5
+            draw_weights(decoder, generator)
             self.add_module(f"decoder_{layer}", decoder.to(like.dtype).to(like.device))
 
     @property

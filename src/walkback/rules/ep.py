@@ -38,7 +38,8 @@ class EP(Rule):
     Every nudged phase starts from the forward pass, the nudge is taken anew at every step, and gradients
     are taken block by block on detached states. The first sweep from the forward pass is the chain rule
     itself; what the others add is O(β²). After each use `residual` says how far the nudged states are
-    from rest, relative to the nudge: 1 where nothing has settled, 0 at rest.
+    from rest: the slope that is left, relative to the nudge and all it set off. It is 1 where nothing has
+    settled and 0 at rest; above `settled_below` the rule's `label` is `ep (unconverged)`.
     """
 
     name = "ep"
@@ -164,7 +165,7 @@ class EP(Rule):
             for layer in range(1, trace.depth + 1):
                 links.append(self.link(trace, layer, top))
                 top = links[-1].output + errors[layer]
-        return errors, _relative(*self._slopes(trace, beta, links, errors, top))
+        return errors, _residual(errors, *self._slopes(trace, beta, links, errors, top))
 
     def _slopes(
         self, trace: Trace, beta: float, links: Sequence[Link], errors: Sequence[Tensor], top: Tensor
@@ -182,7 +183,7 @@ class EP(Rule):
             slopes, _ = self._energy(trace, beta, states)[1]
             states = [s - rate * slope for s, slope in zip(states, slopes, strict=True)]
         errors, slopes_and_nudge = self._energy(trace, beta, states)
-        return errors, _relative(*slopes_and_nudge)
+        return errors, _residual(errors, *slopes_and_nudge)
 
     def _energy(
         self, trace: Trace, beta: float, states: Sequence[Tensor]
@@ -199,7 +200,7 @@ class EP(Rule):
         for _ in range(steps):
             change, _ = self._aep_change(trace, beta, free, at_rest, moved)
             moved = [m + c for m, c in zip(moved, change, strict=True)]
-        return moved, _relative(*self._aep_change(trace, beta, free, at_rest, moved))
+        return moved, _residual(moved, *self._aep_change(trace, beta, free, at_rest, moved))
 
     def _aep_change(
         self, trace: Trace, beta: float, free: list[Tensor], at_rest: list[Link], moved: list[Tensor]
@@ -238,11 +239,14 @@ class Link:
         return pushed
 
 
-def _relative(gaps: Sequence[Tensor], nudge: Tensor) -> float:
-    """How far from rest, relative to the nudge; at rest without a nudge is 0, not 0/0."""
-    gap = float(sum(g.double().square().sum() for g in gaps)) ** 0.5
-    size = float(nudge.double().square().sum()) ** 0.5
-    return gap / size if size else gap
+def _residual(moved: Sequence[Tensor], gaps: Sequence[Tensor], nudge: Tensor) -> float:
+    """What is left to settle, relative to what has moved; at rest without a nudge is 0, not 0/0."""
+    gap, size = _norm(gaps), torch.maximum(_norm(moved), _norm([nudge]))
+    return float(gap / size) if size != 0 else float(gap)
+
+
+def _norm(parts: Sequence[Tensor]) -> Tensor:
+    return torch.stack([torch.linalg.vector_norm(part.detach().double()) for part in parts]).norm()
 
 
 @contextlib.contextmanager

@@ -99,6 +99,7 @@ def train(
             step = state.epoch * per_epoch + index
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * schedule(step, steps)
+            rule.begin_step(step / steps)
             trace = deposit(*feed.train_batch(rows.to(net.device), augment))
             rule.learn(trace)
             optimizer.step()
