@@ -127,6 +127,7 @@ def test_the_acid_test_is_spearman_in_each_probe(acid):
         assert found["r"] == pytest.approx(slow.statistic) and found["n"] == 4
         assert found["p"] == pytest.approx(slow.pvalue)
     assert acid.summary["early"]["probes"]["capacity"]["n"] == 4
+    assert "a fifth of the way" in acid.sentence, "the moment that does not pass is said too"
 
 
 def probes(r, p, missing=0):
@@ -196,6 +197,7 @@ def test_a_killed_harness_keeps_whole_nets(no_hessian, tmp_path):
     pd.testing.assert_frame_equal(again.frame, whole.frame, check_exact=True)
     assert list(again.frame.arch) == ["cnn", "cnn", "transformer", "transformer"]
     assert set(again.summary["archs"]) == {"cnn", "transformer"} and again.summary["passes"] is None
+    assert again.sentence.count("a fifth of the way") == 2
 
 
 def test_another_seed_or_setting_never_takes_over_a_row(acid, no_hessian, tmp_path):

@@ -15,6 +15,7 @@ datasets: Registry[DatasetMaker] = Registry(
         "digit-sums": "walkback.data.digits:DIGIT_SUMS",
         "idx": "walkback.data.idx:IDX",
         "npz": "walkback.data.npz:NPZ",
+        "teacher": "walkback.data.teacher:TEACHER",
     },
 )
 

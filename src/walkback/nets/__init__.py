@@ -11,7 +11,15 @@ from walkback.nets.adapter import freeze_blocks as freeze_blocks
 from walkback.nets.trace import Trace as Trace
 
 nets: Registry[type[nn.Module]] = Registry(
-    "net", {"mlp": "walkback.nets.mlp:MLP", "resmlp": "walkback.nets.resmlp:ResMLP"}
+    "net",
+    {
+        "cnn": "walkback.nets.cnn:CNN",
+        "mlp": "walkback.nets.mlp:MLP",
+        "resmlp": "walkback.nets.resmlp:ResMLP",
+        "small-resnet": "walkback.nets.small_resnet:SmallResNet",
+        "student": "walkback.nets.student:StudentNet",
+        "vit": "walkback.nets.vit:ViT",
+    },
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from walkback.core.errors import NotApplicable
 from walkback.nets.trace import Trace
 from walkback.rules.base import Modifier
 
@@ -21,6 +22,8 @@ class Penalty(Modifier):
     choices = {"over": ("sum", "mean")}  # noqa: RUF012
 
     def branch_weight(self, trace: Trace) -> float:
+        if len({h.shape for h in trace.states}) > 1:
+            raise NotApplicable("A penalty on branches needs blocks that keep the shape of their state.")
         features = 1 if self.params["over"] == "sum" else trace.states[-1].shape[-1]
         own = 2 * float(self.params["weight"]) / (features * trace.count)
         return own + self.inner.branch_weight(trace)

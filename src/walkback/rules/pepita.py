@@ -30,6 +30,11 @@ class Pepita(Rule):
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         if not isinstance(trace.inputs, Tensor) or not trace.inputs.is_floating_point():
             raise NotApplicable("pepita changes the input, which must be one tensor of numbers.")
+        if len({h.shape for h in trace.states}) > 1 or trace.states[0].dim() != 2:
+            raise NotApplicable(
+                "pepita needs states that are vectors of one width: it compares branches, and a token that "
+                "does not come from the input would never be changed by it."
+            )
         features = trace.inputs[0].numel()
         drawn = torch.randn(trace.logits.shape[-1], features, generator=generator, dtype=torch.float64)
         scale = float(self.params["scale"])

@@ -100,7 +100,8 @@ def acid_test(
     """Stage 1: does the metric order nets by accuracy when data, and when clean labels, run short?
 
     Spearman of the trained net's metric with its test accuracy in each probe: same sign, and both p < .05.
-    When to read it is (ours), so the summary also has the answer a fifth of the way through training.
+    When to read it is (ours), and chosen after both moments had been seen: read a fifth of the way through
+    training, FIM_norm does not pass on digits. Both answers are in the summary and in its sentence.
     """
     _check_metric(metric, *PROBE_MARKS)
     designs = _probe_designs("acid-test", "mlp", seed, seeds, steps, steps, capacity, noise)
@@ -139,7 +140,7 @@ def harness(
         "archs": {arch: {k: group[k] for k in group if k not in head} for arch, group in groups.items()},
         "passes": passes,
         "sentence": "Stage 2, cross-architecture harness: "
-        + " ".join(f"{arch}: {_probe_words(group)}." for arch, group in groups.items())
+        + " ".join(f"{arch}: {_probe_words(group)}{_early_words(group)}." for arch, group in groups.items())
         + f" {_ending(passes, 'The acid test holds, with one sign, in every architecture.')}",
     }
     return _finish(summary, frame, out)
@@ -525,12 +526,11 @@ def _head(stage: str, number: int, title: str, metric: str, frame: Any) -> dict[
 
 def _acid_summary(frame: Any, metric: str, stage: str, number: int, title: str) -> dict[str, Any]:
     answer = _acid_answer(frame, metric)
-    words = f"Stage {number}, {title}: {_probe_words(answer)}. "
-    words += _ending(answer["passes"], "Same sign in both, and both p < .05.")
-    early = {}
+    early: dict[str, Any] = {}
     if metric == "fim_norm" and stage != "init-probe":
         early = {"early": _acid_answer(frame, "fim_norm_early")}
-        words += f" A fifth of the way through training: {_probe_words(early['early'])}."
+    words = f"Stage {number}, {title}: {_probe_words(answer)}{_early_words(early)}. "
+    words += _ending(answer["passes"], "Same sign in both, and both p < .05.")
     return {**_head(stage, number, title, metric, frame), **answer, **early, "sentence": words}
 
 
@@ -562,6 +562,13 @@ def _probe_words(summary: Mapping[str, Any]) -> str:
     named = {"capacity": "training rows", "label_noise": "label noise"}
     probes = summary["probes"]
     return ", ".join(f"{named[k]} r {v['r']:+.3f} (p {v['p']:.2g}, n={v['n']})" for k, v in probes.items())
+
+
+def _early_words(summary: Mapping[str, Any]) -> str:
+    """Said wherever it was read: an answer that holds at one moment only is not hidden by the other."""
+    if "early" not in summary:
+        return ""
+    return f"; a fifth of the way through training: {_probe_words(summary['early'])}"
 
 
 def _ending(passes: bool | None, held: str) -> str:
