@@ -1,4 +1,8 @@
-"""Runs every benchmark and writes benchmarks/latest.json and the table in docs/reference/benchmarks.md."""
+"""Runs the benchmarks and writes benchmarks/latest.json and the table in docs/reference/benchmarks.md.
+
+    python benchmarks/run.py                    all of them
+    python benchmarks/run.py step_bp full_audit   these; the other rows stay as they were
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,20 @@ PAGE = HERE.parent / "docs" / "reference" / "benchmarks.md"
 
 
 def main() -> None:
-    rows = []
-    for file in sorted(HERE.glob("*.py")):
-        if file.name in ("run.py", "harness.py", "setting.py"):
-            continue
-        done = subprocess.run([sys.executable, str(file)], stdout=subprocess.PIPE, text=True, check=True)
-        rows += [json.loads(line) for line in done.stdout.splitlines()]
-        sys.stdout.write(done.stdout)
-    (HERE / "latest.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(rows), encoding="utf-8")
+    chosen = sys.argv[1:]
+    files = [f for f in sorted(HERE.glob("*.py")) if f.stem not in ("run", "harness", "setting")]
+    unknown = set(chosen) - {file.stem for file in files}
+    if unknown:
+        sys.exit(f"There is no benchmark {unknown.pop()}.")
+    latest = HERE / "latest.json"
+    rows = {row["name"]: row for row in json.loads(latest.read_text(encoding="utf-8"))} if chosen else {}
+    for file in files:
+        if not chosen or file.stem in chosen:
+            done = subprocess.run([sys.executable, str(file)], stdout=subprocess.PIPE, text=True, check=True)
+            rows |= {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+            sys.stdout.write(done.stdout)
+    latest.write_text(json.dumps(list(rows.values()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(list(rows.values())), encoding="utf-8")
 
 
 def page(rows: list[dict]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cmath
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int, Num
@@ -44,15 +44,15 @@ class HopfieldMLP(nn.Module):
         self.stem = Drive(features, [*[width] * depth, classes])
         self.blocks = nn.ModuleList([EulerStep(width, depth, classes, step_size)])
         self.blocks.extend(
-            EulerStep(width, depth, classes, step_size, self.shared) for _ in range(steps - 1)
+            EulerStep(width, depth, classes, step_size, self.step.layers) for _ in range(steps - 1)
         )
         self.out_ln = nn.Identity()
         self.out_head = LastLayer(classes)
 
     @property
-    def shared(self) -> nn.ModuleList:
-        """W_2 … W_L with b_2 … b_L; W_1 and b_1 are the stem's."""
-        return self.blocks[0].layers  # type: ignore[return-value]
+    def step(self) -> EulerStep:
+        """The block that holds W_2 … W_L and b_2 … b_L; W_1 and b_1 are the stem's."""
+        return cast("EulerStep", self.blocks[0])
 
     def forward(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch classes"]:
         drive = self.stem(x.flatten(1))
@@ -85,9 +85,9 @@ class EulerStep(nn.Module):
         self.widths = [*[width] * depth, classes]
         if shared is None:
             pairs = zip(self.widths[:-1], self.widths[1:], strict=True)
-            self.layers = nn.ModuleList(_small_linear(below, above) for below, above in pairs)
-        # A tuple hides the borrowed weights from this block's own parameters, which are saved once.
-        self._borrowed = None if shared is None else (shared,)
+            self.layers = shared = nn.ModuleList(_small_linear(below, above) for below, above in pairs)
+        # A tuple hides the shared weights from the parameters of all blocks but the first.
+        self._shared = tuple(cast("nn.Linear", layer) for layer in shared)
 
     def forward(
         self, s: Num[Tensor, "batch units"], drive: Num[Tensor, "batch units"]
@@ -101,7 +101,7 @@ class EulerStep(nn.Module):
         rates = s.tanh()
         parts = list(rates.split(self.widths, dim=1))
         fields = list(drive.to(s.dtype).split(self.widths, dim=1))
-        for index, layer in enumerate(self._borrowed[0] if self._borrowed else self.layers):
+        for index, layer in enumerate(self._shared):
             weight, bias = layer.weight.to(s.dtype), layer.bias.to(s.dtype)
             fields[index + 1] = fields[index + 1] + parts[index] @ weight.T + bias
             fields[index] = fields[index] + self.feedback(parts[index + 1], weight)
@@ -148,7 +148,7 @@ def settle_nudged(
 def _settle(
     net: HopfieldMLP, drive: Tensor, s: Tensor, y: Tensor | None, beta: complex, steps: int
 ) -> States:
-    block, classes = net.blocks[0], net.out_head.classes  # type: ignore[union-attr]
+    block, classes = net.step, net.out_head.classes
     s = s.to(torch.complex128) if isinstance(beta, complex) else s
     states = [s]
     for _ in range(steps):
@@ -163,7 +163,7 @@ def _settle(
 
 def energy_slopes(net: HopfieldMLP, x: Tensor, s: Tensor) -> Gradients:
     """∂E/∂θ at a state, summed over the batch: `−ρ(s_l) ρ(s_{l−1})ᵀ` and `−ρ(s_l)`."""
-    rates = [x.flatten(1).to(s.dtype), *s.tanh().split(net.blocks[0].widths, dim=1)]  # type: ignore[arg-type]
+    rates = [x.flatten(1).to(s.dtype), *s.tanh().split(net.step.widths, dim=1)]
     names = ["stem.fc", *(f"blocks.0.layers.{index}" for index in range(len(rates) - 2))]
     slopes = {}
     for name, below, above in zip(names, rates[:-1], rates[1:], strict=True):

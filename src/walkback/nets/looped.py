@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -47,7 +47,7 @@ class LoopedMLP(nn.Module):
 
     @property
     def recurrent(self) -> nn.Linear:
-        return self.blocks[0].recurrent  # type: ignore[return-value]
+        return cast("LoopStep", self.blocks[0]).recurrent
 
     def forward(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch classes"]:
         drive = self.stem(x.flatten(1))

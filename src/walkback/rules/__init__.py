@@ -18,6 +18,7 @@ rules: Registry[type[Rule]] = Registry(
         "dose": "walkback.rules.dose:Dose",
         "drtp": "walkback.rules.drtp:DRTP",
         "dtp": "walkback.rules.dtp:DTP",
+        "ep": "walkback.rules.ep:EP",
         "fa": "walkback.rules.fa:FA",
         "forward-gradient": "walkback.rules.perturbation:ForwardGradient",
         "frozen": "walkback.rules.frozen:Frozen",
