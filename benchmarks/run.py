@@ -1,7 +1,7 @@
 """Runs the benchmarks and writes benchmarks/latest.json and the table in docs/reference/benchmarks.md.
 
-    python benchmarks/run.py                    all of them
-    python benchmarks/run.py step_bp full_audit   these; the other rows stay as they were
+python benchmarks/run.py                    all of them
+python benchmarks/run.py step_bp full_audit   these; the other rows stay as they were
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ def main() -> None:
     rows = {row["name"]: row for row in json.loads(latest.read_text(encoding="utf-8"))} if chosen else {}
     for file in files:
         if not chosen or file.stem in chosen:
-            done = subprocess.run([sys.executable, str(file)], stdout=subprocess.PIPE, text=True, check=True)
+            command = [sys.executable, str(file)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             rows |= {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
             sys.stdout.write(done.stdout)
-    latest.write_text(json.dumps(list(rows.values()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page(list(rows.values())), encoding="utf-8")
+    found = list(rows.values())
+    latest.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(found), encoding="utf-8")
 
 
 def page(rows: list[dict]) -> str:
