@@ -16,6 +16,7 @@ from walkback.nets.trace import stable_error
 
 States = list[Tensor]
 Gradients = dict[str, Tensor]
+Beta = float | complex
 
 
 class HopfieldMLP(nn.Module):
@@ -137,7 +138,7 @@ def settle_free(net: HopfieldMLP, x: Tensor, steps: int = 1000) -> Tensor:
 
 
 def settle_nudged(
-    net: HopfieldMLP, x: Tensor, y: Tensor, start: Tensor, beta: complex, steps: int = 1000
+    net: HopfieldMLP, x: Tensor, y: Tensor, start: Tensor, beta: Beta, steps: int = 1000
 ) -> States:
     """The nudged phase `s ← s − step_size (∂E/∂s + β ∂C/∂s)` from `start`: every state on the way."""
     with torch.no_grad():
@@ -145,9 +146,7 @@ def settle_nudged(
         return _settle(net, drive, start, y, beta, steps)
 
 
-def _settle(
-    net: HopfieldMLP, drive: Tensor, s: Tensor, y: Tensor | None, beta: complex, steps: int
-) -> States:
+def _settle(net: HopfieldMLP, drive: Tensor, s: Tensor, y: Tensor | None, beta: Beta, steps: int) -> States:
     block, classes = net.step, net.out_head.classes
     s = s.to(torch.complex128) if isinstance(beta, complex) else s
     states = [s]
@@ -178,20 +177,20 @@ def ep_gradients(
     """`dC/dθ = d/dβ ∂E/∂θ(s^β)` at β = 0, sum-reduced; `nudge` as in `slope_at_zero`."""
     free = settle_free(net, x, steps)
 
-    def slopes(at: complex) -> Gradients:
+    def slopes(at: Beta) -> Gradients:
         return energy_slopes(net, x, settle_nudged(net, x, y, free, at, steps)[-1])
 
     return slope_at_zero(slopes, beta, nudge)
 
 
-def slope_at_zero(f: Callable[[complex], Gradients], beta: float, nudge: str, points: int = 4) -> Gradients:
+def slope_at_zero(f: Callable[[Beta], Gradients], beta: float, nudge: str, points: int = 4) -> Gradients:
     """f'(0) from f at a few β. `positive`: error O(β). `symmetric`: O(β²). `holomorphic`: O(β^points).
 
     The last takes f on a circle in the complex plane and Cauchy's formula,
     `f'(0) ≈ Σ_k f(β ω^k) ω^{−k} / (points β)` (Laborieux & Zenke 2022, arXiv:2209.00530).
     """
     if nudge == "positive":
-        weights: list[tuple[complex, complex]] = [(beta, 1 / beta), (0.0, -1 / beta)]
+        weights: list[tuple[Beta, Beta]] = [(beta, 1 / beta), (0.0, -1 / beta)]
     elif nudge == "symmetric":
         weights = [(beta, 0.5 / beta), (-beta, -0.5 / beta)]
     elif nudge == "holomorphic":

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 from walkback.core.errors import BadInput
 from walkback.core.spec import Value
-from walkback.nets.hopfield import Gradients, States, cost_gradient, slope_at_zero
+from walkback.nets.hopfield import Beta, Gradients, States, cost_gradient, slope_at_zero
 
 
 class LoopedMLP(nn.Module):
@@ -88,7 +88,7 @@ def settle_free(net: LoopedMLP, x: Tensor, steps: int = 1000) -> Tensor:
 
 
 def settle_nudged(
-    net: LoopedMLP, x: Tensor, y: Tensor, free: Tensor, beta: complex, steps: int = 1000
+    net: LoopedMLP, x: Tensor, y: Tensor, free: Tensor, beta: Beta, steps: int = 1000
 ) -> States:
     """`h ← tanh(drive + W h) − (J − Jᵀ)(h − h0) − β ∂C/∂h` from the free state h0: every state on the way.
 
@@ -123,7 +123,7 @@ def ep_gradients(
     """
     free = settle_free(net, x, steps)
 
-    def minus_state(at: complex) -> Gradients:
+    def minus_state(at: Beta) -> Gradients:
         return {"a": -settle_nudged(net, x, y, free, at, steps)[-1]}
 
     credit = slope_at_zero(minus_state, beta, nudge)["a"]
