@@ -119,13 +119,21 @@ def test_a_pair_that_does_not_fit_says_why():
     assert found.status == "not applicable" and "cannot replace the transpose" in found.sentence
 
 
-@pytest.mark.parametrize("name", [name for name in rules if name not in ("ep",)])
+@pytest.mark.parametrize("name", list(rules))
 def test_every_rule_of_walkback_passes_or_says_why_not(name):
     for net, found in check_all(name).items():
         assert found, net
         for check in found:
             assert check.status in ("pass", "not applicable"), f"{name} on {net}: {check.sentence}"
     assert {check.status for check in check_all(name)["resmlp"]} == {"pass"}
+
+
+def test_an_equilibrium_that_is_not_reached_is_said():
+    few = [c for c in check_rule("ep(solver=gd,steps=3)", model()) if c.name == "settles"]
+    assert few[0].status == "not applicable" and "unconverged" in few[0].sentence
+    assert few[0].detail["residual"] > 0.05
+    solved = [c for c in check_rule("ep", model()) if c.name == "settles"]
+    assert solved[0].status == "pass" and solved[0].detail["residual"] < 0.01
 
 
 def test_the_command_gives_the_documented_rows(capsys, monkeypatch):

@@ -111,8 +111,8 @@ def _status(found: list[Check]) -> str:
 
 def _told(found: list[Check]) -> dict[str, Any]:
     status = _status(found)
-    said = [check.sentence for check in found if check.status == ("pass" if status == "pass" else status)]
-    return {"status": status, "sentences": said}
+    shown = [check for check in found if check.status == "fail" or status != "fail"]
+    return {"status": status, "sentences": [check.sentence for check in shown]}
 
 
 def _twin(net: Adapter) -> Adapter:
@@ -136,6 +136,7 @@ def _checks(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Iterator[Check]:
         yield from _feedback(rule, net, x, y)
     yield from _exact(rule, net, x, y)
     yield from _unbiased(rule, net, x, y)
+    yield from _settles(rule, net, x, y)
 
 
 def _credits(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Check:
@@ -233,6 +234,21 @@ def _unbiased(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Iterator[Check]
     yield Check(
         "unbiased", "pass" if p > 1e-4 else "fail", sentence if p > 1e-4 else _not(sentence), {"p": p}
     )
+
+
+def _settles(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> Iterator[Check]:
+    """Rules that relax to an equilibrium say how far from it they stopped (`residual`, `converged`)."""
+    if not hasattr(rule, "converged"):
+        return
+    rule.credits(net.probe(x, y))
+    residual = float(getattr(rule, "residual", float("nan")))
+    settled = bool(rule.converged)
+    sentence = f"The nudged states settle to a relative residual of {residual:.1g}."
+    if not settled:
+        sentence = (
+            f"The nudged states do not settle here (residual {residual:.1g}): this is ep (unconverged)."
+        )
+    yield Check("settles", "pass" if settled else "not applicable", sentence, {"residual": residual})
 
 
 def _gradients(rule: Rule, net: Adapter, x: Tensor, y: Tensor, seed: int = 0) -> dict[str, Tensor | None]:

@@ -61,7 +61,7 @@ class EP(Rule):
     defaults = {  # noqa: RUF012
         "form": "energy",
         "solver": "sweeps",
-        "beta": 0.1,
+        "beta": 0.01,
         "steps": 0,
         "rate": 0.1,
         "nudge": "symmetric",
