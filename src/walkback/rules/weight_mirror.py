@@ -22,7 +22,7 @@ class WeightMirror(LayerTransport):
     ours = "a mirror phase after every step, on each Linear alone; rescaling to the norm of W"
     has_feedback = True
     learns_feedback = True
-    defaults = {"rate": 0.1, "decay": 0.1, "samples": 64}  # noqa: RUF012
+    defaults = {"rate": 0.1, "decay": 0.1, "samples": 32}  # noqa: RUF012
     written = "weight-mirror"
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
