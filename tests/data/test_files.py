@@ -241,7 +241,7 @@ def test_normalising_bytes_is_the_documented_formula_and_test_items_are_never_au
 CIFAR = Path(os.environ.get("WALKBACK_DATA", "data")) / "cifar10"
 
 
-@pytest.mark.skipif(not CIFAR.is_dir(), reason=f"CIFAR-10 is not under WALKBACK_DATA")
+@pytest.mark.skipif(not CIFAR.is_dir(), reason="CIFAR-10 is not under WALKBACK_DATA")
 def test_the_real_cifar10_has_balanced_classes_and_the_known_moments():
     data = load_dataset(Call("cifar10"), str(CIFAR))
     assert (np.bincount(data.y_train) == 5000).all() and (np.bincount(data.y_test) == 1000).all()
