@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from walkback.core.errors import NotApplicable
 from walkback.core.spec import Call
+from walkback.measure.light import float64_twin
 from walkback.nets import Adapter, build_net, nets
 from walkback.rules import Rule, make_rule, rules
 
@@ -50,7 +51,7 @@ def check_rule(
 
     Without a batch, random inputs are used for walkback's own nets.
     """
-    adapter = _twin(net if isinstance(net, Adapter) else Adapter(net))
+    adapter = float64_twin(net if isinstance(net, Adapter) else Adapter(net))
     made = make_rule(rule) if isinstance(rule, str) else copy.deepcopy(rule)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -113,11 +114,6 @@ def _told(found: list[Check]) -> dict[str, Any]:
     status = _status(found)
     shown = [check for check in found if check.status == "fail" or status != "fail"]
     return {"status": status, "sentences": [check.sentence for check in shown]}
-
-
-def _twin(net: Adapter) -> Adapter:
-    parts = copy.deepcopy((net.model, net.blocks, net.out_ln, net.head))
-    return Adapter(parts[0].cpu().double(), *parts[1:])
 
 
 def _batch(net: Adapter, x: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor]:

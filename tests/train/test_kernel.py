@@ -123,6 +123,14 @@ def test_a_lean_pass_gives_the_same_bits_and_keeps_one_block(batch):
     assert all(torch.equal(one, two) for one, two in same)
 
 
+def test_a_watched_backprop_pass_notes_the_reference_itself(net, batch):
+    trace = Kernel(net, ready_rule("bp", net, *batch), watch=True).deposit_gradients(*batch)
+    exact = net.probe(*batch).reference
+    assert sorted(trace.arrived) == [0, 1, 2, 3]
+    for layer, reference in enumerate(exact):
+        assert torch.allclose(trace.arrived[layer], reference, rtol=1e-10)
+
+
 def test_a_chain_of_credits_is_never_lean(net, batch):
     assert not Kernel(net, ready_rule("bp", net, *batch), lean=True).lean
     assert not Kernel(net, ready_rule("frozen", net, *batch), lean=True).lean

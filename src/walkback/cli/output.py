@@ -47,17 +47,17 @@ def say(message: str) -> None:
 
 
 @contextlib.contextmanager
-def counted(what: str) -> Iterator[Callable[[int, int], None]]:
+def counted(first: str = "") -> Iterator[Callable[[str, int, int], None]]:
     """A bar for things that are counted; silent where nobody watches."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield lambda what, done, total: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        task = progress.add_task(first, total=None)
+        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
 
 
 class RunProgress:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from walkback.cli.output import Json, emit_json, say, stdout_console
+from walkback.cli.output import Json, counted, emit_json, say, stdout_console
 
 if TYPE_CHECKING:
     from walkback.studies.metric_stages import StageResult
@@ -96,7 +94,7 @@ def _stage(
     if out.exists() and not out.is_dir():
         raise BadInput(f"--out {out} is a file, not a folder.")
     torch.set_num_threads(1)  # small nets are faster so, and the bits do not depend on the machine's cores
-    with _progress() as on_progress:
+    with counted() as on_progress:
         result = run(metric=metric, seed=seed, out=out, on_progress=on_progress, **options)
     table = out / f"{result.stage}.csv"
     if json:
@@ -109,17 +107,3 @@ def _stage(
         "--baseline val_loss_a --twin val_loss_b"
     )
     return 0
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr, where somebody watches."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

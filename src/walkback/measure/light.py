@@ -114,7 +114,7 @@ def _float64_relerr(trace: Trace) -> float | None:
     if trace.net.dtype == torch.float64:
         return None
     try:
-        twin = _float64_twin(trace.net)
+        twin = float64_twin(trace.net)
         inputs = trace.inputs
         x = {k: v.cpu() for k, v in inputs.items()} if isinstance(inputs, dict) else inputs.cpu()
         precise = twin.probe(x, trace.labels.cpu())
@@ -125,7 +125,8 @@ def _float64_relerr(trace: Trace) -> float | None:
     return _median(row_norms(top32 - top64) / row_norms(top64))
 
 
-def _float64_twin(net: Adapter) -> Adapter:
+def float64_twin(net: Adapter) -> Adapter:
+    """A copy of a net on the CPU in float64, its parts found again."""
     parts = (net.model, net.blocks, net.out_ln, net.head)
     model, blocks, out_ln, head = copy.deepcopy(parts)  # one call, so that the copies share modules
     return Adapter(model.cpu().double(), blocks, out_ln, head)

@@ -93,7 +93,7 @@ def simulate(
     effect: float = 0.4,
     runs: int = 100,
     seed: int = 0,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> dict[str, Rate]:
     """`false_positive` at a true partial correlation of zero, `power` at `effect`."""
     truth, found = Truth.of(frame, claim), {}
@@ -111,7 +111,7 @@ def simulate(
                 seed=run,
             ).run()
             hits += verdict.outcome is Outcome.INDEPENDENT
-            on_progress(index * runs + run + 1, 2 * runs)
+            on_progress("simulated tables", index * runs + run + 1, 2 * runs)
         found[name] = Rate(size, hits, runs)
     return found
 

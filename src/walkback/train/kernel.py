@@ -98,15 +98,15 @@ class Kernel:
         self.lean = self.lean and self.rule.wiring == "cut" and not self.rule.reads_states
         turns = (Workspace(), Workspace())  # a lean pass keeps one part's memory and its input's
         self.spaces = [turns[i % 2] if self.lean else Workspace() for i in range(len(self.parts))]
-        self.top_space = Workspace()
         self.norm = self.net.out_ln if isinstance(self.net.out_ln, nn.LayerNorm) else None
         assert isinstance(self.net.head, nn.Linear)
         self.head = self.net.head
 
     @property
     def buffer_bytes(self) -> int:
-        """Memory held for activations and credits between steps."""
-        return sum(space.bytes for space in {id(s): s for s in (*self.spaces, self.top_space)}.values())
+        """Memory held for activations and credits between steps, the parts' shared scratch included."""
+        held = {id(space): space for space in (*self.spaces, self.parts[0].scratch)}
+        return sum(space.bytes for space in held.values())
 
     @torch.no_grad()
     def deposit_gradients(self, x: Tensor, y: Tensor) -> Trace:
