@@ -16,6 +16,7 @@ from walkback.core.verdict import Outcome
 from walkback.metrics import MBEEvaluator, MetricAudit
 from walkback.metrics.admissible import Claim, is_monotone_copy
 from walkback.metrics.compat import classify, partial_spearman, ranks
+from walkback.metrics.crossfit import cross_fit
 from walkback.metrics.ledger import design, read_tables
 from walkback.metrics.several import audit_all
 from walkback.metrics.simulate import simulate
@@ -361,3 +362,12 @@ def test_broken_tables_are_named(content, tmp_path, capsys):
     (tmp_path / "runs.csv").write_text(content)
     assert run(["metric", "audit", str(tmp_path / "runs.csv"), "--metric", "m", "--target", "acc"]) == 2
     assert "runs.csv" in capsys.readouterr().err
+
+
+def test_a_learner_that_predicts_clearly_worse_than_the_best_does_not_count():
+    curved = table(16, n=200, shape=SHAPES["U"])
+    metric, target = (curved[name].to_numpy() for name in ("m", "acc"))
+    fitted = cross_fit(metric, target, curved[["loss"]].to_numpy(), np.random.default_rng(0))
+    counted = {test.learner: test.eligible for test in fitted.tests}
+    assert fitted.best.eligible and not counted["linear"]
+    assert any(counted[name] for name in ("spline", "kernel ridge"))
