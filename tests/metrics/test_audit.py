@@ -19,7 +19,7 @@ from walkback.metrics.compat import classify, partial_spearman, ranks
 from walkback.metrics.crossfit import cross_fit
 from walkback.metrics.ledger import design, read_tables
 from walkback.metrics.several import audit_all
-from walkback.metrics.simulate import simulate
+from walkback.metrics.simulate import Truth, simulate
 from walkback.metrics.twin import twin_test
 
 DATA = Path(os.environ.get("WALKBACK_DATA", "data")) / "metric_audit"
@@ -339,6 +339,45 @@ def test_the_simulation_knows_when_there_is_nothing_and_when_there_is():
     assert rates["power"].found >= 5
     low, high = rates["power"].interval
     assert 0 <= low <= rates["power"].share <= high <= 1
+
+
+def test_the_simulation_reads_a_known_loss_twice_where_there_is_a_twin():
+    frame, claim = readings(3, n=400), Claim("m", "acc", "loss", twin="again")
+    truth = Truth.of(frame, claim)
+    assert truth.misread == pytest.approx(0.5, abs=0.05), "each reading was off by .5"
+    drawn = truth.draw(0.0, np.random.default_rng(0))
+    off = [drawn[name].to_numpy() - truth.loss for name in ("loss", "again")]
+    assert [error.std() for error in off] == pytest.approx([0.5, 0.5], abs=0.06)
+    assert abs(np.corrcoef(off)[0, 1]) < 0.15, "two readings err on their own"
+    assert simulate(frame, claim, runs=10)["false_positive"].found <= 3
+
+
+def test_what_is_refused_cannot_be_simulated():
+    with pytest.raises(BadInput, match="carry no audit to simulate"):
+        simulate(table(14).assign(m=1.0), Claim("m", "acc", "loss"), runs=1)
+
+
+def test_an_audit_prints_its_own_error_rates_beside_the_verdict(tmp_path, capsys):
+    table(14, n=120, effect=0.6).to_csv(tmp_path / "runs.csv", index=False)
+    command = [str(tmp_path / "runs.csv"), "--metric", "m", "--target", "acc", "--baseline", "loss"]
+    assert run(["metric", "audit", *command, "--simulate", "3", "--json"]) == 0
+    rates = json.loads(capsys.readouterr().out)["simulated"]
+    assert {name: rate["runs"] for name, rate in rates.items()} == {"false_positive": 3, "power": 3}
+    assert run(["metric", "audit", *command, "--simulate", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "With nothing there, " in told and "of 3 simulated tables" in told
+    assert run(["metric", "simulate", *command, "--runs", "3"]) == 0
+    alone = capsys.readouterr().out
+    assert alone.startswith("INDEPENDENT") and "With a true partial correlation of 0.4" in alone
+
+
+def test_many_clusters_get_bootstrap_intervals_that_no_test_depends_on():
+    frame = table(5, n=120, effect=0.5)
+    many, few = frame.assign(c=np.arange(120) % 24), frame.assign(c=np.arange(120) % 8)
+    drawn = MetricAudit(many, "m", "acc", "loss", cluster="c").run().evidence["bootstrap"]
+    low, high = drawn["bca"]
+    assert low < drawn["partial"] < high and drawn["clusters"] == 24
+    assert MetricAudit(few, "m", "acc", "loss", cluster="c").run().evidence["bootstrap"] is None
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def audits(frame: pd.DataFrame) -> Audits:
-    return audit_all(frame, METRICS, "acc", "loss", group="half")
+    return audit_all(frame, METRICS, "acc", "loss", group="half", canon=True, simulated=2)
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +60,23 @@ def folder(audits: Audits, frame: pd.DataFrame, tmp_path_factory: pytest.TempPat
 @pytest.fixture(scope="session")
 def page(folder: Path) -> str:
     return (folder / "report.html").read_text()
+
+
+def test_the_canon_and_the_audits_own_error_rates_stand_beside_the_verdict(page, folder, audits):
+    told = text_of(page)
+    assert "What others measure" in told and "How often this audit errs" in told
+    with (folder / "tables/canon.csv").open(newline="") as file:
+        canon = {(row["metric"], row["measure"]): row for row in csv.DictReader(file)}
+    kendall = audits.canon["news"]["kendall"]["value"]
+    assert float(canon["news", "Kendall τ"]["value"]) == pytest.approx(kendall)
+    assert not any(metric in ("flat", "label") for metric, _ in canon), "a refusal shows no numbers"
+    assert set(rows_of(folder, "simulated")) == {"news"}
+
+
+def test_a_report_without_a_simulation_says_so(frame, tmp_path):
+    alone = audit_all(frame, ["news"], "acc", "loss")
+    page = write_metric_report(alone, frame, tmp_path).read_text()
+    assert "was not simulated" in text_of(page) and "<h3>How often this audit errs" not in page
 
 
 def text_of(html: str) -> str:
@@ -80,7 +97,10 @@ def test_outcomes_are_those_the_frame_was_made_for(audits: Audits) -> None:
 
 def test_every_promised_file_is_written(folder: Path) -> None:
     found = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    tables = {f"tables/{t}" for t in ("rows", "metrics", "reasons", "learners", "groups", "claim")}
+    tables = {
+        f"tables/{t}"
+        for t in ("rows", "metrics", "reasons", "learners", "groups", "canon", "simulated", "claim")
+    }
     figures = {f"figures/{f}" for f in ("metrics", "effects-1-news", "residuals-1-news")}
     expected = {f"{table}.{end}" for table in tables for end in ("csv", "md", "tex")}
     expected |= {f"{figure}.{end}" for figure in figures for end in ("svg", "pdf", "png")}

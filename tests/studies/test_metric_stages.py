@@ -17,6 +17,7 @@ from walkback.cli import stages as commands
 from walkback.core.errors import BadInput, UnknownName
 from walkback.measure.battery import METRICS, fim_norm
 from walkback.studies import metric_stages as stages
+from walkback.studies.metric_stages import answers, designs, tasks, work
 from walkback.studies.stacked import Population, batch_rows, make_mlp, train_alone, train_stacked
 
 WIDTHS = (5, 7, 6, 3)
@@ -81,8 +82,8 @@ def acid():
 @pytest.fixture
 def no_hessian(monkeypatch):
     """The rest of the battery, which is what takes no time."""
-    kept = [name for name in stages._MEASURED if not name.startswith("hessian")]
-    monkeypatch.setattr(stages, "_MEASURED", kept)
+    kept = [name for name in work.MEASURED if not name.startswith("hessian")]
+    monkeypatch.setattr(work, "MEASURED", kept)
 
 
 def test_rows_have_the_battery_the_design_two_halves_and_the_target(acid):
@@ -96,27 +97,27 @@ def test_rows_have_the_battery_the_design_two_halves_and_the_target(acid):
 
 
 def test_every_net_has_the_same_number_of_gradient_samples(acid):
-    assert set(acid.frame.metric_n) == {stages.METRIC_N} and set(acid.frame.train_n) == {40}
-    assert min(stages.CAPACITY) >= stages.TRAIN_N, "or the smallest training set has fewer"
+    assert set(acid.frame.metric_n) == {tasks.METRIC_N} and set(acid.frame.train_n) == {40}
+    assert min(designs.CAPACITY) >= work.TRAIN_N, "or the smallest training set has fewer"
 
 
 def test_metric_baseline_target_and_training_share_no_sample():
     for name in ("digits", "classification"):
-        task = stages._load(name)
+        task = tasks.load_task(name)
         sets = [set(rows.tolist()) for rows in (task.train, task.metric, task.val, task.test)]
         assert sum(map(len, sets)) == len(set.union(*sets)) == len(task.y)
 
 
 def test_label_noise_changes_that_share_of_the_training_labels_and_no_other():
-    task = stages._load("digits")
-    design = stages._design("x", 0, 0, n_train=800, label_noise=0.4)
-    rows, labels = stages._rows_and_labels(task, design)
+    task = tasks.load_task("digits")
+    design = designs.design_of("x", 0, 0, n_train=800, label_noise=0.4)
+    rows, labels = tasks.rows_and_labels(task, design)
     changed = labels != task.y
     assert int(changed.sum()) == int(changed[rows].sum())
     assert float(changed[rows].double().mean()) == pytest.approx(0.4, abs=0.06)
-    _, wrong = stages._rows_and_labels(task, {**design, "label_noise": 1.0})
+    _, wrong = tasks.rows_and_labels(task, {**design, "label_noise": 1.0})
     assert bool((wrong[rows] != task.y[rows]).all()), "a wrong label is another class"
-    clean = stages._rows_and_labels(task, {**design, "label_noise": 0.0})
+    clean = tasks.rows_and_labels(task, {**design, "label_noise": 0.0})
     assert torch.equal(clean[0], rows) and torch.equal(clean[1], task.y)
 
 
@@ -138,21 +139,21 @@ def probes(r, p, missing=0):
 
 
 def test_the_acid_test_needs_one_sign_and_both_p_and_every_net():
-    assert stages._passes(probes((-0.9, -0.8), (0.01, 0.01))) is True
-    assert stages._passes(probes((-0.9, 0.8), (0.01, 0.01))) is False
-    assert stages._passes(probes((-0.9, -0.2), (0.01, 0.3))) is False
-    assert stages._passes(probes((-0.9, -0.8), (0.01, 0.01), missing=1)) is None
-    assert stages._passes(probes((-0.9, math.nan), (0.01, math.nan))) is None
-    assert stages._common_sign(probes((math.nan, math.nan), (1, 1))) == 0
+    assert answers._passes(probes((-0.9, -0.8), (0.01, 0.01))) is True
+    assert answers._passes(probes((-0.9, 0.8), (0.01, 0.01))) is False
+    assert answers._passes(probes((-0.9, -0.2), (0.01, 0.3))) is False
+    assert answers._passes(probes((-0.9, -0.8), (0.01, 0.01), missing=1)) is None
+    assert answers._passes(probes((-0.9, math.nan), (0.01, math.nan))) is None
+    assert answers._common_sign(probes((math.nan, math.nan), (1, 1))) == 0
 
 
 def test_a_net_without_a_metric_is_counted_and_never_leads_to_a_pass():
     n = 12
     frame = pd.DataFrame({"probe": ["capacity"] * n + ["label_noise"] * n, "final_acc": [*range(n)] * 2})
     frame["fim_norm"] = frame["fim_norm_early"] = -frame.final_acc.astype(float)
-    assert stages._acid_answer(frame, "fim_norm")["passes"] is True
+    assert answers._acid_answer(frame, "fim_norm")["passes"] is True
     frame.loc[3, "fim_norm"] = math.nan
-    found = stages._acid_answer(frame, "fim_norm")
+    found = answers._acid_answer(frame, "fim_norm")
     assert found["passes"] is None and found["probes"]["capacity"]["missing"] == 1
     assert found["probes"]["capacity"]["n"] == n - 1
 
@@ -240,19 +241,19 @@ def test_the_grid_controls_in_both_directions_and_prints_both_numbers(grid):
 
 
 def test_the_demo_grid_is_the_one_that_is_documented():
-    designs = stages._demo_designs(0, 20, 100, 20)
-    lr, wd = ([d[key] for d in designs] for key in ("lr", "wd"))
-    assert len(designs) == 20 and 1e-4 <= min(lr) < 2e-3 and 8e-3 < max(lr) <= 1e-2
+    grid = designs.demo_designs(0, 20, 100, 20)
+    lr, wd = ([d[key] for d in grid] for key in ("lr", "wd"))
+    assert len(grid) == 20 and 1e-4 <= min(lr) < 2e-3 and 8e-3 < max(lr) <= 1e-2
     assert 1e-5 <= min(wd) < 2e-4 and 8e-4 < max(wd) <= 1e-3
-    task = stages._load("classification")
+    task = tasks.load_task("classification")
     assert task.x.shape == (2000, 20) and task.classes == 2
-    assert (designs[0]["steps"], designs[0]["measured_at"], designs[0]["batch_size"]) == (800, 160, 128)
+    assert (grid[0]["steps"], grid[0]["measured_at"], grid[0]["batch_size"]) == (800, 160, 128)
 
 
 def test_a_row_of_the_grid_is_what_training_that_net_alone_gives(grid):
-    task, row = stages._load("classification"), grid.frame.iloc[2]
-    design = stages._demo_designs(0, 6, 6, 2)[2]
-    rows, labels = stages._rows_and_labels(task, design)
+    task, row = tasks.load_task("classification"), grid.frame.iloc[2]
+    design = designs.demo_designs(0, 6, 6, 2)[2]
+    rows, labels = tasks.rows_and_labels(task, design)
     net, steps = make_mlp((20, 64, 64, 2), design["seed"]), design["measured_at"]
     order = batch_rows(design["seed"], rows, 128, design["steps"])
     train_alone(net, task.x, labels, order[:steps], lr=design["lr"], wd=design["wd"])
@@ -268,7 +269,7 @@ def test_a_row_of_the_grid_is_what_training_that_net_alone_gives(grid):
 
 def test_the_published_conditions_can_be_trained(no_hessian):
     found = stages.grid(nets=6, epochs=2, measured_at=1, design="conditions").frame
-    assert list(found.cond) == list(stages.CONDITIONS) and list(found.n_train) == [
+    assert list(found.cond) == list(designs.CONDITIONS) and list(found.n_train) == [
         100,
         400,
         800,

@@ -12,6 +12,7 @@ from walkback.cli.output import Json, emit_json, stdout_console
 
 if TYPE_CHECKING:
     from walkback.core.verdict import Verdict
+    from walkback.metrics.several import Audits
 
 app = typer.Typer(help="Audit a claim that a metric predicts a target.", no_args_is_help=True)
 EXAMPLES = {
@@ -42,28 +43,35 @@ def audit(
         str | None, typer.Option("--direction", help="positive or negative: the sign that is claimed.")
     ] = None,
     delta: Annotated[float, typer.Option("--delta", help="PROXY: inside ± this.")] = 0.2,
+    simulated: Annotated[
+        int, typer.Option("--simulate", min=0, help="Tables per truth: how often this audit errs here.")
+    ] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Write a report here.")] = None,
     json: Json = False,
 ) -> int:
     """Audit one metric, or several with corrections for asking several times."""
+    from walkback.cli.output import counted
     from walkback.core.verdict import worst
     from walkback.metrics.ledger import read_tables
     from walkback.metrics.several import audit_all
 
     frame = read_tables(files)
-    battery = audit_all(
-        frame,
-        _names(metric),
-        target,
-        baseline,
-        _names(controls),
-        twin=twin,
-        cluster=cluster,
-        group=group,
-        direction=direction,
-        delta=delta,
-        canon=json,
-    )
+    with counted("auditing") as progress:
+        battery = audit_all(
+            frame,
+            _names(metric),
+            target,
+            baseline,
+            _names(controls),
+            twin=twin,
+            cluster=cluster,
+            group=group,
+            direction=direction,
+            delta=delta,
+            canon=json or out is not None,
+            simulated=simulated,
+            on_progress=progress,
+        )
     page = None
     if out is not None:
         from walkback.report.metric import write_metric_report
@@ -71,13 +79,17 @@ def audit(
         page = write_metric_report(battery, frame, out)
     if json:
         answers = {
-            name: {**metric_answer(verdict), "canon": battery.canon[name]}
+            name: {
+                **metric_answer(verdict),
+                "canon": battery.canon[name],
+                "simulated": {kind: rate.to_dict() for kind, rate in battery.rates.get(name, {}).items()},
+            }
             for name, verdict in battery.verdicts.items()
         }
         single = next(iter(answers.values())) if len(answers) == 1 else {"metrics": answers}
         emit_json({**single, "adjusted": battery.adjusted, "report": None if page is None else str(page)})
     else:
-        _show(battery.verdicts, battery.adjusted, page)
+        _show(battery, page)
     return worst(verdict.outcome for verdict in battery.verdicts.values()).exit_code
 
 
@@ -88,34 +100,34 @@ def simulate(
     target: Target,
     baseline: Baseline = None,
     controls: Controls = "",
+    twin: Twin = None,
     cluster: Cluster = None,
     effect: Annotated[float, typer.Option("--effect", help="True partial correlation for power.")] = 0.4,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Simulated tables per truth.")] = 100,
     seed: Annotated[int, typer.Option("--seed")] = 0,
     json: Json = False,
 ) -> int:
-    """The audit's own false-positive rate and power on tables with this design and a known truth."""
+    """The audit's own false-positive rate and power on tables with this design and a known truth,
+    beside its verdict on the real one. `audit --simulate` does the same within an audit.
+    """
     from walkback.cli.output import counted
-    from walkback.metrics.admissible import Claim
+    from walkback.metrics import MetricAudit
     from walkback.metrics.ledger import read_tables
     from walkback.metrics.simulate import simulate as run_simulation
 
-    claim = Claim(metric, target, baseline, tuple(_names(controls)), cluster=cluster)
     frame = read_tables(files)
+    real = MetricAudit(frame, metric, target, baseline, _names(controls), twin=twin, cluster=cluster)
+    verdict = real.run()
     with counted("simulated tables") as progress:
-        rates = run_simulation(frame, claim, effect=effect, runs=runs, seed=seed, on_progress=progress)
+        rates = run_simulation(frame, real.claim, effect=effect, runs=runs, seed=seed, on_progress=progress)
     if json:
-        emit_json({name: rate.to_dict() for name, rate in rates.items()})
+        told = {"outcome": verdict.outcome, "verdict": verdict.verdict, "claim": verdict.claim}
+        emit_json({**told, **{name: rate.to_dict() for name, rate in rates.items()}})
         return 0
     console = stdout_console()
-    for name, rate in rates.items():
-        low, high = rate.interval
-        told = name.replace("_", " ")
-        console.print(
-            f"{told} at a true partial correlation of {rate.effect:g}: {rate.found} of {rate.runs} tables "
-            f"called INDEPENDENT (95 % interval {100 * low:.0f} to {100 * high:.0f} %).",
-            soft_wrap=True,
-        )
+    console.print(f"{verdict.verdict}: {verdict.claim}", soft_wrap=True, style="bold")
+    for rate in rates.values():
+        console.print(f"  {rate.sentence}", soft_wrap=True)
     return 0
 
 
@@ -148,8 +160,8 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def _show(verdicts: dict[str, Verdict], adjusted: dict[str, Any], page: Path | None) -> None:
-    console = stdout_console()
+def _show(battery: Audits, page: Path | None) -> None:
+    console, verdicts = stdout_console(), battery.verdicts
     if len(verdicts) == 1:
         for verdict in verdicts.values():
             console.print(f"{verdict.verdict}: {verdict.claim}", soft_wrap=True, style="bold")
@@ -171,8 +183,11 @@ def _show(verdicts: dict[str, Verdict], adjusted: dict[str, Any], page: Path | N
         for column in ("metric", "n", "raw", "partial", "BH", "max-T", "class", "outcome"):
             table.add_column(column, overflow="fold")
         for name, verdict in verdicts.items():
-            table.add_row(name, *_row(verdict, adjusted.get(name, {})))
+            table.add_row(name, *_row(verdict, battery.adjusted.get(name, {})))
         console.print(table)
+    for name, rates in battery.rates.items():
+        told = " ".join(rate.sentence for rate in rates.values())
+        console.print(f"  {told}" if len(verdicts) == 1 else f"{name}: {told}", soft_wrap=True)
     if page is not None:
         console.print(f"Report: {page}", soft_wrap=True)
 

@@ -28,7 +28,7 @@ from walkback.metrics.canon import (
     selection_regret,
     tost,
 )
-from walkback.metrics.clusters import ClusterTest, cluster_test
+from walkback.metrics.clusters import MANY, ClusterTest, cluster_bootstrap, cluster_test
 from walkback.metrics.compat import Partial, partial_spearman
 from walkback.metrics.crossfit import CrossFit, LearnerTest, cross_fit
 from walkback.metrics.ledger import design, is_number
@@ -165,7 +165,12 @@ class MetricAudit:
             "equivalence": asdict(same[0]),
             "groups": self._groups(frame),
             "residuals": fitted.residuals[fitted.best.learner].tolist(),
+            "bootstrap": None,
         }
+        if codes is not None and units >= MANY:  # with fewer clusters its intervals are too short
+            draws = np.random.default_rng([self.seed, 1])  # its own, so that no test depends on it
+            drawn = cluster_bootstrap(metric, target, controls, clusters=codes, rng=draws)
+            evidence["bootstrap"] = asdict(drawn)
         return self._verdict(outcome, words, reasons, admitted, evidence)
 
     def _codes(self, frame: pd.DataFrame) -> NDArray[np.int64] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from walkback.core.verdict import Verdict
 from walkback.metrics.audit import MetricAudit
 from walkback.metrics.ledger import design, is_number
 from walkback.metrics.multiple import Battery, permutation_battery
+from walkback.metrics.simulate import Progress, Rate, simulate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,11 +24,12 @@ DRAWS = 9999
 @dataclass(frozen=True)
 class Audits:
     """Verdicts by metric. `adjusted`: p alone, after Benjamini–Hochberg, and by max-T, per metric;
-    `canon`: what others measure, where it was asked for."""
+    `canon`: what others measure, and `rates`: how often the audit errs on this design, where asked for."""
 
     verdicts: dict[str, Verdict]
     adjusted: dict[str, dict[str, float | None]]
     canon: dict[str, dict[str, Any]]
+    rates: dict[str, dict[str, Rate]] = field(default_factory=dict)
 
 
 def audit_all(
@@ -38,9 +40,14 @@ def audit_all(
     controls: Sequence[str] = (),
     *,
     canon: bool = False,
+    simulated: int = 0,
+    on_progress: Progress = lambda what, done, total: None,
     **options: Any,
 ) -> Audits:
-    """One `MetricAudit` per metric; corrections over all of them, from permutations that they share."""
+    """One `MetricAudit` per metric; corrections over all of them, from permutations that they share.
+
+    `simulated` tables per truth tell how often the audit itself errs on this design; 0 leaves that out.
+    """
     if not metrics:
         raise BadInput("Name at least one metric.")
     audits = {
@@ -52,7 +59,11 @@ def audit_all(
     confounders = list(dict.fromkeys([*([baseline] if baseline else []), *controls]))
     adjusted = _adjust(frame, tested, target, confounders, options.get("cluster"))
     others = {name: audit.canon() for name, audit in audits.items()} if canon else {}
-    return Audits(verdicts, adjusted, others)
+    rates = {
+        name: simulate(frame, audits[name].claim, runs=simulated, on_progress=on_progress)
+        for name in (tested if simulated else ())
+    }
+    return Audits(verdicts, adjusted, others, rates)
 
 
 def _without(controls: Sequence[str], metric: str) -> list[str]:

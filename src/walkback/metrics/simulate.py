@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from walkback.core.errors import BadInput
 from walkback.core.verdict import Outcome
 from walkback.metrics.admissible import Claim, admit, confounder_matrix
 from walkback.metrics.audit import MetricAudit
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,15 @@ class Rate:
         low, high = binomtest(self.found, self.runs).proportion_ci(method="wilson")
         return float(low), float(high)
 
+    @property
+    def sentence(self) -> str:
+        low, high = self.interval
+        truth = f"a true partial correlation of {self.effect:g}" if self.effect else "nothing there"
+        return (
+            f"With {truth}, {self.found} of {self.runs} simulated tables of this design were called "
+            f"INDEPENDENT (95 % interval {100 * low:.0f} to {100 * high:.0f} %)."
+        )
+
     def to_dict(self) -> dict[str, object]:
         return {
             "effect": self.effect,
@@ -52,10 +63,16 @@ class Rate:
 
 @dataclass(frozen=True)
 class Truth:
-    """What the confounders of a real table make of metric and target, and how the rest is clustered."""
+    """What the confounders of a real table make of metric and target, and how the rest is clustered.
+
+    With a twin the loss itself is known in the simulation: it is the mean of the two readings, metric and
+    target follow it, and every table reads it twice anew.
+    """
 
     frame: pd.DataFrame
     claim: Claim
+    loss: Array | None  # [rows]
+    misread: float  # sd of one reading's error
     signal: Array  # [rows, (metric, target)], normal scores predicted from the confounders
     noise: Array  # sd of the rest of each
     clusters: NDArray[np.int64] | None
@@ -63,7 +80,14 @@ class Truth:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, claim: Claim) -> Truth:
-        rows = admit(frame, claim).frame
+        admitted = admit(frame, claim)
+        if admitted.refusals:
+            raise BadInput(f"These rows carry no audit to simulate. {admitted.refusals[0]}")
+        rows, loss, misread = admitted.frame, None, 0.0
+        if claim.twin is not None and claim.baseline is not None:
+            first, second = (rows[name].to_numpy(float) for name in (claim.baseline, claim.twin))
+            loss, misread = (first + second) / 2, float((first - second).std() / math.sqrt(2))
+            rows = rows.assign(**{claim.baseline: loss})
         both = normal_scores(rows[[claim.metric, claim.target]].to_numpy(float))
         confounders = confounder_matrix(rows, claim.confounders)
         signal = LEARNERS["spline"](confounders, both, confounders) if confounders.shape[1] else 0 * both
@@ -72,7 +96,7 @@ class Truth:
         if claim.cluster is not None:
             clusters = np.unique(rows[claim.cluster].astype(str), return_inverse=True)[1].astype(np.int64)
         within = 0.0 if clusters is None else float(np.mean([_icc(column, clusters) for column in rest.T]))
-        return cls(rows, claim, signal, rest.std(axis=0), clusters, within)
+        return cls(rows, claim, loss, misread, signal, rest.std(axis=0), clusters, within)
 
     def draw(self, effect: float, rng: np.random.Generator) -> pd.DataFrame:
         """The same design with a metric and a target whose true partial correlation is `effect`."""
@@ -83,7 +107,11 @@ class Truth:
             common = rng.multivariate_normal([0, 0], shared, int(self.clusters.max()) + 1)[self.clusters]
             rest = math.sqrt(self.within) * common + math.sqrt(1 - self.within) * rest
         drawn = self.signal + self.noise * rest
-        return self.frame.assign(**{self.claim.metric: drawn[:, 0], self.claim.target: drawn[:, 1]})
+        columns = {self.claim.metric: drawn[:, 0], self.claim.target: drawn[:, 1]}
+        if self.loss is not None and self.claim.baseline and self.claim.twin:
+            readings = self.loss[:, None] + self.misread * rng.normal(size=(n, 2))
+            columns |= {self.claim.baseline: readings[:, 0], self.claim.twin: readings[:, 1]}
+        return self.frame.assign(**columns)
 
 
 def simulate(
@@ -93,7 +121,7 @@ def simulate(
     effect: float = 0.4,
     runs: int = 100,
     seed: int = 0,
-    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    on_progress: Progress = lambda what, done, total: None,
 ) -> dict[str, Rate]:
     """`false_positive` at a true partial correlation of zero, `power` at `effect`."""
     truth, found = Truth.of(frame, claim), {}
@@ -107,6 +135,7 @@ def simulate(
                 claim.target,
                 claim.baseline,
                 claim.controls,
+                twin=claim.twin,
                 cluster=claim.cluster,
                 seed=run,
             ).run()

@@ -78,7 +78,11 @@ def _section(section: MetricSection) -> list[str]:
         escape(f"{section.tone.words}. {section.sentence}"),
         render_table(section.reasons),
         *_figures(section.figures),
-        *([render_table(section.groups)] if section.groups else []),
+        *(
+            render_table(table)
+            for table in (section.groups, section.canon, section.rates)
+            if table is not None
+        ),
         *(f"- {escape(note)}" for note in section.notes),
     ]
 

@@ -16,6 +16,7 @@ from walkback.report.content import FigureText
 from walkback.report.metric_tables import (
     Interval,
     alpha_of,
+    canon_table,
     claim_of,
     claim_table,
     group_table,
@@ -25,6 +26,7 @@ from walkback.report.metric_tables import (
     learner_table,
     learners_of,
     metric_table,
+    rate_table,
     reason_table,
     row_table,
     standard_error,
@@ -57,6 +59,8 @@ class MetricSection:
     sentence: str
     reasons: Table
     groups: Table | None
+    canon: Table | None
+    rates: Table | None
     notes: Sequence[str]
     figures: Sequence[FigureText]
     effects: Sequence[Effect]
@@ -89,8 +93,9 @@ def build_metric_report(audits: Audits, frame: pd.DataFrame) -> MetricReport:
     verdicts = audits.verdicts
     rows, metrics, reasons = row_table(verdicts, frame), metric_table(audits), reason_table(verdicts)
     groups, learners, claim = group_table(verdicts), learner_table(verdicts), claim_table(verdicts)
+    canon, rates = canon_table(audits), rate_table(audits)
     sections = [
-        _section(index, name, verdict, reasons, groups)
+        _section(index, name, verdict, reasons, (groups, canon, rates))
         for index, (name, verdict) in enumerate(verdicts.items(), 1)
     ]
     return MetricReport(
@@ -103,8 +108,10 @@ def build_metric_report(audits: Audits, frame: pd.DataFrame) -> MetricReport:
         figures=_overview(sections),
         reading=READING,
         claim=claim,
-        caveats=(*CAVEATS, *_adjusted_note(audits)),
-        tables=[table for table in (rows, metrics, reasons, learners, groups, claim) if table.rows],
+        caveats=(*CAVEATS, *_adjusted_note(audits), *_rates_note(audits)),
+        tables=[
+            table for table in (rows, metrics, reasons, learners, groups, canon, rates, claim) if table.rows
+        ],
     )
 
 
@@ -199,11 +206,13 @@ def sentence_of(verdict: Verdict) -> str:
     )
 
 
-def _section(index: int, name: str, verdict: Verdict, reasons: Table, groups: Table) -> MetricSection:
+def _section(
+    index: int, name: str, verdict: Verdict, reasons: Table, others: tuple[Table, Table, Table]
+) -> MetricSection:
     slug = f"{index}-{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-').lower()[:40] or 'metric'}"
     learners = learners_of(verdict)
     best = min(learners, key=lambda test: test["error"])["learner"] if learners else None
-    own = _own(groups, name, groups.caption)
+    groups, canon, rates = (_own(table, name, table.caption) for table in others)
     return MetricSection(
         name=name,
         slug=slug,
@@ -211,7 +220,9 @@ def _section(index: int, name: str, verdict: Verdict, reasons: Table, groups: Ta
         tone=TONES.get(verdict.outcome, TONES[Outcome.INCONCLUSIVE]),
         sentence=sentence_of(verdict),
         reasons=_own(reasons, name, _REASON_CAPTIONS.get(verdict.outcome, _REASONS)),
-        groups=own if own.rows else None,
+        groups=groups if groups.rows else None,
+        canon=canon if canon.rows else None,
+        rates=rates if rates.rows else None,
         notes=[note for note in verdict.notes if note not in _said_above(verdict)],
         figures=_figures(slug, name, verdict, best) if best else (),
         effects=_effects(verdict),
@@ -355,6 +366,14 @@ def _summary(verdicts: Mapping[str, Verdict], frame: pd.DataFrame) -> str:
     told = ", ".join(f"{number} {outcome}" for outcome, number in ends.items())
     metrics = words.plural(len(verdicts), "metric")
     return f"{metrics} audited on a table of {words.plural(len(frame), 'row')}: {told}."
+
+
+def _rates_note(audits: Audits) -> Iterator[str]:
+    if not audits.rates:
+        yield (
+            "How often this audit errs on rows of this design was not simulated; "
+            "walkback metric audit --simulate 200 does."
+        )
 
 
 def _adjusted_note(audits: Audits) -> Iterator[str]:

@@ -6,7 +6,7 @@ A refusal shows no numbers, and what is left of an exact copy is rounding: of ne
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from walkback.core.verdict import Outcome, Reason, Verdict
@@ -125,6 +125,53 @@ def group_table(verdicts: Mapping[str, Verdict]) -> Table:
     return Table("groups", caption, columns, ("metric", "group", "n", "raw", "partial", "p", "class"), rows)
 
 
+def canon_table(audits: Audits) -> Table:
+    """What others measure, in one line each; where it cannot be computed, why."""
+    columns = (
+        Column("metric", ("metric",), numeric=False),
+        Column("measure", ("measure",), numeric=False),
+        Column("value", ("value",), words.cosine),
+        Column("in words", ("sentence",), numeric=False),
+    )
+    rows = tuple(
+        {"metric": name, **row} for name, found in audits.canon.items() for row in _canon_rows(found)
+    )
+    caption = (
+        "The established measures on the same rows, in the direction of the claim (else of the raw "
+        "correlation): beside the verdict, never part of it."
+    )
+    return Table("canon", caption, columns, ("metric", "measure", "value", "sentence"), rows)
+
+
+def rate_table(audits: Audits) -> Table:
+    """How often this audit errs on tables of this design whose truth is known."""
+    columns = (
+        Column("metric", ("metric",), numeric=False),
+        Column("true partial correlation", ("effect",), words.cosine),
+        Column("called INDEPENDENT, %", ("share",), words.percent),
+        Column("from, %", ("low",), words.percent),
+        Column("to, %", ("high",), words.percent),
+        Column("tables", ("runs",), words.count),
+    )
+    rows = tuple(
+        {
+            "metric": name,
+            **rate.to_dict(),
+            "kind": kind,
+            "low": rate.interval[0],
+            "high": rate.interval[1],
+        }
+        for name, rates in audits.rates.items()
+        for kind, rate in rates.items()
+    )
+    caption = (
+        "The audit audited: simulated tables with these rows' controls and clusters, and how often they "
+        "were called INDEPENDENT, with a 95 % interval. At zero every such call is wrong."
+    )
+    fields = ("metric", "kind", "effect", "found", "runs", "share", "low", "high")
+    return Table("simulated", caption, columns, fields, rows)
+
+
 def claim_table(verdicts: Mapping[str, Verdict]) -> Table:
     """What all audits share; where a control is itself audited, it is no control of its own."""
     claims = [claim_of(verdict) for verdict in verdicts.values()]
@@ -208,6 +255,59 @@ _METRIC_FIELDS = (
     *("metric", "n", "raw", "raw_low", "raw_high", "partial", "partial_low", "partial_high", "p"),
     *("permutation_p", "bh", "max_t", "adjusted_n", "class", "outcome", "verdict"),
 )
+
+
+def _canon_rows(found: Mapping[str, Any]) -> Iterable[Row]:
+    """One row per measure that applies, in the order of the canon."""
+    for key, (measure, field, told) in _CANON.items():
+        if key in found:
+            score = found[key]
+            value = score[field]
+            sentence = score["reason"] or told(score)
+            yield {"measure": measure, "value": None if is_gap(value) else value, "sentence": sentence}
+
+
+def _regret_words(score: Mapping[str, Any]) -> str:
+    baseline = "" if is_gap(score["baseline"]) else f", the baseline's {words.number(score['baseline'])}"
+    return (
+        f"Target lost by picking the metric's first run{baseline}, a random run's "
+        f"{words.number(score['random'])}."
+    )
+
+
+_CANON: Mapping[str, tuple[str, str, Callable[[Mapping[str, Any]], str]]] = {
+    "kendall": ("Kendall τ", "value", lambda s: f"Over {s['of']} runs, ties as in τ-b."),
+    "granulated": (
+        "granulated τ (ψ)",
+        "psi",
+        lambda s: (
+            "Mean over one-hyper-parameter slices: "
+            + ", ".join(words.cosine(None if is_gap(a["value"]) else a["value"]) for a in s["axes"])
+            + "."
+        ),
+    ),
+    "conditional_information": (
+        "conditional information",
+        "value",
+        lambda s: f"Share of the target's order, over {min(s['bins'])} to {max(s['bins'])} bins.",
+    ),
+    "sign_error": (
+        "robust sign-error",
+        "robust",
+        lambda s: (
+            f"Worst of {s['environments']} environments ({s['worst']}); mean {words.cosine(s['mean'])}."
+        ),
+    ),
+    "increment": (
+        "ΔR²",
+        "delta",
+        lambda s: (
+            f"Out of fold, ± {words.number(s['se'])}: from {words.cosine(s['without'])} to "
+            f"{words.cosine(s['with_metric'])}."
+        ),
+    ),
+    "regret": ("selection regret", "metric", _regret_words),
+}
 
 
 def _metric_row(name: str, verdict: Verdict, adjusted: Mapping[str, float | None]) -> Row:
