@@ -11,6 +11,7 @@ studies: Registry[Study] = Registry(
     {
         "digit-sums": "walkback.studies.digit_sums:STUDY",
         "dose-response": "walkback.studies.dose_response:STUDY",
+        "every-rule": "walkback.studies.every_rule:STUDY",
         "five-rule": "walkback.studies.five_rule:STUDY",
         "penalty": "walkback.studies.penalty:STUDY",
         "schedule": "walkback.studies.schedule:STUDY",
