@@ -201,6 +201,27 @@ def test_the_mean_part_is_taken_per_token_as_a_layer_norm_does():
     assert measure_light(trace, None, 0).number("scale.mean_part@1", 0) == pytest.approx(1.0)
 
 
+def test_the_features_of_a_map_are_its_channels():
+    """Equal channels at every position, positions that cancel: the norm is all in the feature mean."""
+
+    class Maps(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = torch.nn.ModuleList([torch.nn.Identity()])
+            self.out_ln, self.out_head = torch.nn.Flatten(), torch.nn.Linear(24, 3)
+
+        def forward(self, x):
+            signs = torch.tensor([1.0, -1.0], dtype=x.dtype)
+            h = x[:, :1, None, None] * signs[:, None] * torch.ones(1, 6, 2, 2, dtype=x.dtype)
+            return self.out_head(self.out_ln(self.blocks[0](h)))
+
+    net = Adapter(Maps().double())
+    trace = net.probe(torch.ones(4, 1, dtype=torch.float64), torch.zeros(4, dtype=torch.long))
+    assert measure_light(trace, None, 0).number("scale.mean_part@1", 0) == pytest.approx(1.0)
+    mean, total = (make_rule(f"dfa+penalty(weight=1,over={over})") for over in ("mean", "sum"))
+    assert total.branch_weight(trace) == pytest.approx(6 * mean.branch_weight(trace))
+
+
 def test_without_credits_alignment_is_not_applicable_never_a_number(net, batch):
     trace = net.probe(*batch)
     table = measure_light(trace, None, 0)

@@ -13,7 +13,7 @@ from torch import Tensor
 from walkback.core.quantities import Measurements
 from walkback.measure.rows import CLAMP, clamped_cosines, exact, row_cosines, row_norms
 from walkback.nets.adapter import Adapter
-from walkback.nets.trace import Trace
+from walkback.nets.trace import Trace, feature_axis
 
 REFERENCE_BATCH = 128  # the batch at which the paper's threshold on a mean-reduced gradient was set
 
@@ -43,7 +43,8 @@ def measure_scale(trace: Trace, epoch: int, table: Measurements) -> None:
     table.add(epoch, "scale.growth_max@1", float(torch.tensor(growth, dtype=torch.float64).amax()))
     table.add(epoch, "scale.growth_total@1", _median(rms[-1] / rms[0]))
     top = exact(trace.states[-1])
-    mean_part = row_norms(trace.rows(top.mean(dim=-1, keepdim=True))) * top.shape[-1] ** 0.5
+    axis = feature_axis(top, trace.per_token)
+    mean_part = row_norms(trace.rows(top.mean(dim=axis, keepdim=True))) * top.shape[axis] ** 0.5
     table.add(epoch, "scale.mean_part@1", _median(mean_part / norms[-1]))
 
 

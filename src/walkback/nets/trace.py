@@ -124,6 +124,11 @@ class Trace:
         return tensor.detach().reshape(self.count, -1)
 
 
+def feature_axis(h: Tensor, per_token: bool = False) -> int:
+    """Where a state's features are: a map is [batch, channels, height, width], all else ends with them."""
+    return 1 if h.dim() == 4 and not per_token else -1
+
+
 def cut_layers(wiring: Wiring, depth: int) -> list[int]:
     return {"probe": sorted({0, depth}), "chain": [depth], "cut": list(range(depth + 1))}[wiring]
 

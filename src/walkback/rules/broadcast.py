@@ -11,15 +11,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from walkback.core.errors import NotApplicable
-from walkback.nets.trace import Trace
+from walkback.nets.trace import Trace, feature_axis
 
 
 def feature_width(h: Tensor, trace: Trace, rule: str) -> int:
     """How many features a feedback matrix must reach: those of a row, a token, or a map's channels."""
-    if trace.per_token or h.dim() in (2, 3):
-        return h.shape[-1]
-    if h.dim() == 4:
-        return h.shape[1]
+    if trace.per_token or h.dim() in (2, 3, 4):
+        return h.shape[feature_axis(h, trace.per_token)]
     raise NotApplicable(
         f"{rule} has no feedback for a state of shape {tuple(h.shape)}.",
         "It handles [batch, width], [batch, tokens, width] and [batch, channels, height, width].",

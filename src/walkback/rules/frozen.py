@@ -15,12 +15,14 @@ class Frozen(Modifier):
     """With `stem=bp` the stem learns by backprop through the frozen blocks; else by that rule's credit.
 
     The null matters: a stem trained by DFA can be far worse than one trained by backprop, so a gain
-    over `frozen(stem=bp)` and one over `frozen(stem=dfa)` are two different statements.
+    over `frozen(stem=bp)` and one over `frozen(stem=dfa)` are two different statements. BatchNorm's
+    moments are not learned from a loss: inside frozen blocks they follow the data, as in any forward pass.
     """
 
     name = "frozen"
     citation = "architecture-matched random blocks, diagnostic (d) of the FA paper"
     about = "blocks fixed at initialisation; the rest trained, the stem by the rule given"
+    ours = "BatchNorm's moments in the blocks follow the data; its scale and shift are fixed"
     role = "baseline"
     defaults = {"stem": "bp"}  # noqa: RUF012
 

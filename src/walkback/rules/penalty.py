@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from walkback.core.errors import NotApplicable
-from walkback.nets.trace import Trace
+from walkback.nets.trace import Trace, feature_axis
 from walkback.rules.base import Modifier
 
 
@@ -24,6 +24,8 @@ class Penalty(Modifier):
     def branch_weight(self, trace: Trace) -> float:
         if len({h.shape for h in trace.states}) > 1:
             raise NotApplicable("A penalty on branches needs blocks that keep the shape of their state.")
-        features = 1 if self.params["over"] == "sum" else trace.states[-1].shape[-1]
+        top = trace.states[-1]
+        width = top.shape[feature_axis(top, trace.per_token)]
+        features = 1 if self.params["over"] == "sum" else width
         own = 2 * float(self.params["weight"]) / (features * trace.count)
         return own + self.inner.branch_weight(trace)
