@@ -331,6 +331,12 @@ def test_the_drop_in_has_the_originals_fields_and_a_verdict(tmp_path, capsys):
         MBEEvaluator().evaluate([1, 2, 3], [1, 2], [1, 2, 3], quiet=True)
 
 
+def test_without_baseline_and_controls_the_raw_association_is_audited():
+    verdict = MetricAudit(table(3, n=120, effect=0.6).assign(m=lambda f: f.m - f.loss), "m", "acc").run()
+    assert verdict.verdict == "INDEPENDENT" and verdict.evidence["partial"] == verdict.evidence["raw"]
+    assert [test["learner"] for test in verdict.evidence["tests"]["learners"]] == ["linear"]
+
+
 def test_the_simulation_knows_when_there_is_nothing_and_when_there_is():
     frame = table(14, n=120, effect=0.3)
     claim = Claim("m", "acc", "loss")

@@ -62,9 +62,10 @@ def cross_fit(
     """Normal scores of metric and target on the raw confounders, by every learner, on the same folds."""
     both = normal_scores(np.column_stack([metric, target]))
     n = len(both)
-    predicted = {name: np.zeros_like(both) for name in LEARNERS}
+    learners = LEARNERS if confounders.shape[1] else {"linear": _linear}  # with nothing to learn from: means
+    predicted = {name: np.zeros_like(both) for name in learners}
     for train, test in _folds(n, rng, clusters):
-        for name, learner in LEARNERS.items():
+        for name, learner in learners.items():
             predicted[name][test] = learner(confounders[train], both[train], confounders[test])
     residuals = {name: both - found for name, found in predicted.items()}
     errors = {name: (left**2).sum(axis=1) for name, left in residuals.items()}
