@@ -62,7 +62,7 @@ def cross_fit(
     """Normal scores of metric and target on the raw confounders, by every learner, on the same folds."""
     both = normal_scores(np.column_stack([metric, target]))
     n = len(both)
-    learners = LEARNERS if confounders.shape[1] else {"linear": _linear}  # with nothing to learn from: means
+    learners = LEARNERS if confounders.shape[1] else {"linear": _linear}  # nothing to learn from
     predicted = {name: np.zeros_like(both) for name in learners}
     for train, test in _folds(n, rng, clusters):
         for name, learner in learners.items():
