@@ -24,7 +24,18 @@ TABLE = {
     "train": {"core", "nets", "rules", "train"},
     "measure": {"core", "nets", "rules", "measure"},
 }
-APP = {"run", "studies", "protocol", "check", "credit_metrics", "cli", "__init__", "__main__"}
+APP = {
+    "run",
+    "studies",
+    "tracks",
+    "integrations",
+    "protocol",
+    "check",
+    "credit_metrics",
+    "cli",
+    "__init__",
+    "__main__",
+}
 NO_TORCH = {"core", "store", "judge", "metrics", "report"}
 
 

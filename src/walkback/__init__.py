@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from walkback.protocol import FAProtocol as FAProtocol
     from walkback.rules import Rule as Rule
     from walkback.rules import rules as rules
+    from walkback.tracks import Track as Track
+    from walkback.tracks.verify import verify as verify
 
 # Loaded when first used: `import walkback` stays instant, and judging never loads torch.
 _PUBLIC = {
@@ -32,6 +34,7 @@ _PUBLIC = {
     "Outcome": "walkback.core.verdict",
     "Rule": "walkback.rules",
     "Thresholds": "walkback.judge.thresholds",
+    "Track": "walkback.tracks",
     "Verdict": "walkback.core.verdict",
     "WalkbackError": "walkback.core.errors",
     "check_rule": "walkback.check",
@@ -40,6 +43,7 @@ _PUBLIC = {
     "metric_battery": "walkback.measure.battery",
     "nets": "walkback.nets",
     "rules": "walkback.rules",
+    "verify": "walkback.tracks.verify",
 }
 
 __all__ = sorted([*_PUBLIC, "credit_metrics"])

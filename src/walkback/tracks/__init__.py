@@ -1,0 +1,14 @@
+"""Claims with the controls under which they must fail. A new track is one file and one line here."""
+
+from __future__ import annotations
+
+from walkback.core.registry import Registry
+from walkback.tracks.lab import Lab as Lab
+from walkback.tracks.track import Control as Control
+from walkback.tracks.track import Decision as Decision
+from walkback.tracks.track import Gate as Gate
+from walkback.tracks.track import IdentityGate as IdentityGate
+from walkback.tracks.track import PositiveControl as PositiveControl
+from walkback.tracks.track import Track as Track
+
+tracks: Registry[Track] = Registry("track", {})

@@ -1,0 +1,71 @@
+"""Finds tracks: walkback's own by id, and those of a file that somebody wrote."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from walkback.core.canonical import sha256
+from walkback.core.errors import BadInput
+from walkback.core.registry import Registry
+from walkback.tracks import Track, tracks
+
+
+def find_tracks(wanted: Sequence[int | str] = (), file: str | Path | None = None) -> list[Track]:
+    """The tracks with these ids, in the order asked for; all of them in the order of their ids if none.
+
+    With a file, those that are defined in it; else walkback's own, and what other packages registered.
+    """
+    held = tracks if file is None else Registry(f"track of {file}", {})
+    if file is not None:
+        for name, track in read_tracks(Path(file)).items():
+            held.register(name)(track)
+    names = [str(name) for name in wanted] or sorted(held, key=_natural)
+    return [held[name] for name in dict.fromkeys(names)]
+
+
+def read_tracks(path: Path) -> dict[str, Track]:
+    """Every track that a file defines, by id; those that it imported from elsewhere are not its own."""
+    module = _import(path)
+    found = [thing for thing in vars(module).values() if isinstance(thing, Track)]
+    own = [track for track in dict.fromkeys(found) if track.module == module.__name__]
+    if not own:
+        raise BadInput(
+            f"{path} defines no track.", "A track is a walkback.Track; see walkback verify --new NAME."
+        )
+    twice = [name for name, count in Counter(str(track.id) for track in own).items() if count > 1]
+    if twice:
+        raise BadInput(f"{path} defines two tracks with the id {twice[0]!r}.")
+    for track in own:
+        track.source = str(path.resolve())
+    return {str(track.id): track for track in own}
+
+
+def _import(path: Path) -> ModuleType:
+    """A file as a module of its own, whatever it is called; its folder is where it imports from."""
+    if not path.is_file():
+        raise BadInput(f"There is no file {path}.", "Write one: walkback verify --new NAME.")
+    name = f"walkback_tracks_{sha256(str(path.resolve()).encode())[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{path} is not a Python file.", "Its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # last, so that nothing in it hides a library
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise BadInput(f"{path} cannot be imported: {type(error).__name__}: {error}.") from None
+    return module
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    """2 before 10, numbers before names."""
+    return (0, float(name), "") if name.isdecimal() else (1, 0.0, name)

@@ -1,0 +1,109 @@
+"""verify: many tracks at once, kept on disk as they end, and one answer for all of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from walkback.judge.verification import Verification
+from walkback.run.pool import Ended, Report, work_off
+from walkback.tracks import Track
+from walkback.tracks.find import find_tracks, read_tracks
+from walkback.tracks.kept import find_arm, keep_arm, key_of
+from walkback.tracks.runner import Arm, arms_of, judge, run_arm
+
+OnProgress = Callable[[str, int, int], None]
+
+
+def verify(
+    *wanted: int | str | Track,
+    file: str | Path | None = None,
+    full: bool = False,
+    seed: int = 0,
+    workers: int = 0,
+    out: str | Path | None = None,
+    on_progress: OnProgress = lambda what, done, total: None,
+) -> Verification:
+    """Run tracks by their ids (of a file, or walkback's own), or as objects; without any, all there are.
+
+    With workers every pass through an experiment goes to a process of its own, which gives the same
+    numbers; without, and for objects, all run in this process. What has ended is kept in `out/arms`, and is
+    not run again while the code and the seed are the same.
+    """
+    given = [item for item in wanted if isinstance(item, Track)]
+    named = [item for item in wanted if not isinstance(item, Track)]
+    chosen = [*given, *(find_tracks(named, file) if named or not given else [])]
+    folder = "" if out is None else str(Path(out) / "arms")
+    plan = {
+        track: [Job(track.source, str(track.id), arm, seed, full, folder) for arm in arms_of(track)]
+        for track in chosen
+    }
+    jobs = [(track, job) for track, planned in plan.items() for job in planned]
+    found = {job: arm for track, job in jobs if (arm := _kept(track, job)) is not None}
+    kept = len(found)
+    todo = [(track, job) for track, job in jobs if job not in found]
+    for job, arm in _run_here(todo) if given or not workers else _run_apart(todo, workers):
+        found[job] = arm
+        on_progress(job.label, len(found), len(jobs))
+    verdicts = [
+        judge(track, [found[job] for job in planned], seed=seed, full=full)
+        for track, planned in plan.items()
+    ]
+    return Verification(verdicts, seed, "full" if full else "quick", kept)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One pass through an experiment: where its track is found, and what it is run under."""
+
+    source: str
+    track: str
+    control: str | None
+    seed: int
+    full: bool
+    folder: str
+
+    @property
+    def label(self) -> str:
+        return f"track {self.track}: {self.control or 'the claim'}"
+
+    @property
+    def store(self) -> Path | None:
+        return Path(self.folder) if self.folder else None
+
+
+def _kept(track: Track, job: Job) -> Arm | None:
+    return find_arm(job.store, key_of(track, job.control, seed=job.seed, full=job.full))
+
+
+def _run(track: Track, job: Job) -> Arm:
+    arm = run_arm(track, job.control, seed=job.seed, full=job.full)
+    keep_arm(job.store, key_of(track, job.control, seed=job.seed, full=job.full), arm)
+    return arm
+
+
+def _run_here(todo: Sequence[tuple[Track, Job]]) -> Iterator[tuple[Job, Arm]]:
+    for track, job in todo:
+        yield job, _run(track, job)
+
+
+def _run_apart(todo: Sequence[tuple[Track, Job]], workers: int) -> Iterator[tuple[Job, Arm]]:
+    for ended in work_off([job for _, job in todo], _in_worker, workers=workers):
+        yield ended.job, _lost(ended) if ended.failed else ended.result
+
+
+def _in_worker(job: Job, held: None, report: Report) -> Arm:
+    return _run(_track_of(job.source, job.track), job)
+
+
+@functools.cache
+def _track_of(source: str, name: str) -> Track:
+    return read_tracks(Path(source))[name] if source else find_tracks([name])[0]
+
+
+def _lost(ended: Ended) -> Arm:
+    """A process that died under an experiment is that experiment's error."""
+    said = str(ended.error) if ended.error else ended.traceback.strip().splitlines()[-1]
+    return Arm(ended.job.control, error=said, trace=ended.traceback)
