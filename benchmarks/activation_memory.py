@@ -1,11 +1,15 @@
-"""Memory for activations at depth 64 over that at depth 4: of a lean pass, and of plain autograd."""
+"""Memory of a training pass at depth 64 over that at depth 4: of a lean pass, and of plain autograd.
+
+Measured: the most that tensors hold at once, with weights, gradients and feedback left out.
+"""
 
 from harness import report
 from setting import CLASSES, FEATURES, batch, ready
-from torch.autograd.graph import saved_tensors_hooks
+from torch import empty_like
 from torch.nn.functional import cross_entropy
 
 from walkback.nets.resmlp import ResMLP
+from walkback.tracks.allocations import Allocations
 from walkback.train.kernel import Kernel
 
 DEPTHS = (4, 16, 64)
@@ -14,26 +18,21 @@ DEPTHS = (4, 16, 64)
 def by_hand(depth, *, lean):
     adapter, rule = ready("dfa", ResMLP(FEATURES, CLASSES, depth))
     kernel = Kernel(adapter, rule, lean=lean)
-    kernel.deposit_gradients(*batch())
-    return kernel.buffer_bytes
+    return peak_of(adapter.model, lambda x, y: kernel.deposit_gradients(x, y))
 
 
 def by_autograd(depth):
-    """What autograd saves for backward, weights left out."""
-    model, saved = ResMLP(FEATURES, CLASSES, depth), {}
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    model = ResMLP(FEATURES, CLASSES, depth)
+    return peak_of(model, lambda x, y: cross_entropy(model(x), y).backward())
 
-    def note(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return tensor
 
+def peak_of(model, task):
     x, y = batch()
-    with saved_tensors_hooks(note, lambda tensor: tensor):
-        loss = cross_entropy(model(x), y)
-    loss.backward()
-    return sum(saved.values())
+    for parameter in model.parameters():
+        parameter.grad = empty_like(parameter)
+    with Allocations() as seen:
+        task(x, y)
+    return seen.peak_bytes
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from walkback.nets import Adapter
 from walkback.nets.mlp import MLP
 from walkback.nets.resmlp import ResMLP
 from walkback.rules import make_rule
+from walkback.tracks.allocations import Allocations
 from walkback.train.kernel import Kernel, depositor, fits
 
 RULES = (
@@ -121,6 +122,22 @@ def test_a_lean_pass_gives_the_same_bits_and_keeps_one_block(batch):
     assert held(64, lean=False)[0] > 10 * held(4, lean=False)[0]
     same = zip(held(4, lean=True)[1], held(4, lean=False)[1], strict=True)
     assert all(torch.equal(one, two) for one, two in same)
+
+
+@pytest.mark.parametrize("rule", ["dfa", "dfa(form=layer)", "dfa+penalty(0.3)", "drtp"])
+def test_the_memory_that_a_lean_pass_takes_does_not_grow_with_depth(rule, batch):
+    """Measured, credits and all, not what the kernel says it holds."""
+
+    def taken(depth: int) -> int:
+        net = Adapter(ResMLP(12, 5, depth=depth, width=16, expansion=2).double())
+        kernel = Kernel(net, ready_rule(rule, net, *batch), lean=True)
+        for parameter in net.model.parameters():
+            parameter.grad = torch.empty_like(parameter)
+        with Allocations() as seen:
+            kernel.deposit_gradients(*batch)
+        return seen.peak_bytes
+
+    assert taken(4) == taken(24) > 0
 
 
 def test_a_watched_backprop_pass_notes_the_reference_itself(net, batch):

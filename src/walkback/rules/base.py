@@ -79,6 +79,10 @@ class Rule(nn.Module, ABC):
         """The credits at the layers where a training pass is cut."""
         return self.credits(trace)
 
+    def training_credits_upwards(self, trace: Trace) -> Iterator[Tensor]:
+        """The same from the lowest up, one at a time: a rule that makes each by itself holds no other."""
+        return iter(self.training_credits(trace))
+
     def senders(self, net: Adapter) -> Mapping[str, Sender]:
         """What each Linear of the blocks sends down in place of its exact credit, by path.
 
@@ -188,6 +192,11 @@ class Modifier(Rule):
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
         return self.inner.training_credits(trace)
+
+    def training_credits_upwards(self, trace: Trace) -> Iterator[Tensor]:
+        if type(self).training_credits is Modifier.training_credits:
+            return self.inner.training_credits_upwards(trace)
+        return super().training_credits_upwards(trace)
 
     def senders(self, net: Adapter) -> Mapping[str, Sender]:
         return self.inner.senders(net)

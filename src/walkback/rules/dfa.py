@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -67,9 +67,18 @@ class DFA(Rule):
         return to_state(trace.error.to(feedback) @ feedback, trace.states[layer])
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
+        self._note_error(trace)
+        return self.credits(trace)
+
+    def training_credits_upwards(self, trace: Trace) -> Iterator[Tensor]:
+        if self.params["skip"] == "sum":
+            return iter(self.training_credits(trace))
+        self._note_error(trace)
+        return (self._credit(layer, trace) for layer in range(trace.depth + 1))
+
+    def _note_error(self, trace: Trace) -> None:
         if self.params["form"] == "layer":
             self._error_of_step = trace.error / trace.count
-        return self.credits(trace)
 
     def senders(self, net: Adapter) -> Mapping[str, Sender]:
         """In layer form each Linear of the blocks sends down its own projection of the step's error."""

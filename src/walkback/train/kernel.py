@@ -6,7 +6,7 @@ each Linear sends down, the weight of a branch cost), so there is one definition
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -114,16 +114,17 @@ class Kernel:
         flat = x.flatten(1)
         states = self._forward(flat)
         trace = self._read_out(x, y, states)
-        with torch.enable_grad():
-            arriving = self.rule.training_credits(trace)
-        credits = dict(zip(trace.cuts, (a.detach() / trace.count for a in arriving), strict=True))
         weight = self.rule.branch_weight(trace)
+        with torch.enable_grad():
+            ask = self.rule.training_credits_upwards if self.lean else self.rule.training_credits
+            arriving = (a.detach() / trace.count for a in ask(trace))
         if self.lean:
-            self._backward_again(flat, credits, weight)
-        else:
-            arrived = self._backward(flat, states, credits, weight)
-            if self.watch:
-                trace.arrived = {layer: delta * trace.count for layer, delta in arrived.items()}
+            self._backward_again(flat, arriving, weight)
+            return trace
+        credits = dict(zip(trace.cuts, arriving, strict=True))
+        arrived = self._backward(flat, states, credits, weight)
+        if self.watch:
+            trace.arrived = {layer: delta * trace.count for layer, delta in arrived.items()}
         return trace
 
     def _forward(self, x: Tensor) -> list[Tensor]:
@@ -185,13 +186,13 @@ class Kernel:
                 delta = self._through(index, below, states[index], delta, weight, down)
         return arrived
 
-    def _backward_again(self, x: Tensor, credits: dict[int, Tensor], weight: float) -> None:
+    def _backward_again(self, x: Tensor, credits: Iterator[Tensor], weight: float) -> None:
         """Upwards: each block once more, and its gradients at once, so that its memory is free again."""
         h = x
-        for index, (part, space) in enumerate(zip(self.parts, self.spaces, strict=True)):
+        for index, (part, space, credit) in enumerate(zip(self.parts, self.spaces, credits, strict=True)):
             above = part.forward(h, space)
             if part.trained:
-                self._through(index, h, above, credits[index], weight, False)
+                self._through(index, h, above, credit, weight, False)
             h = above
 
     def _through(
