@@ -224,8 +224,8 @@ def noise_for_the_transpose(kind: type[EPKernel]) -> type[EPKernel]:
 
 def one_sign_for_both(kind: type[EPKernel]) -> type[EPKernel]:
     class Mutant(kind):
-        def _signed_beta(self, error):
-            return super()._signed_beta(error).abs_()
+        def signed_beta(self, error):
+            return super().signed_beta(error).abs_()
 
     return Mutant
 

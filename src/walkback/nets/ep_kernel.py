@@ -79,7 +79,7 @@ class EPKernel(ABC):
         """One copy for the phase at +β and, under it, one for that at −β."""
         return torch.cat((tensor, tensor), out=self._rows(name, tensor, times=2))
 
-    def _signed_beta(self, error: Tensor) -> Tensor:
+    def signed_beta(self, error: Tensor) -> Tensor:
         """−β for each row of the phase at +β, +β for the other's: what an error pulls by."""
         column = self._rows("signed beta", error, width=1)
         for half, beta in zip(column.chunk(2), (self.beta, -self.beta), strict=True):
@@ -168,7 +168,7 @@ class LoopedKernel(EPKernel):
         )
         logits = self._twice("both logits", logits)
         shown, nudge = self._rows("shown", logits), self._rows("nudge", logits)
-        labels, by = y.repeat(2), self._signed_beta(logits)
+        labels, by = y.repeat(2), self.signed_beta(logits)
         moved.zero_()
         for _ in range(self.nudged):
             softmax_error(torch.addmm(logits, moved, w_out.T, out=shown), labels, out=nudge).mul_(by)
@@ -259,7 +259,7 @@ class HopfieldKernel(EPKernel):
         moved, change, bend, pull = (self._rows(name, rest) for name in ("moved", "change", "bend", "pull"))
         top, pull_top, moved_top = (self._layers(units)[-1] for units in (rest, pull, moved))
         shown, nudge = (self._rows(name, rest, width=top.shape[1]) for name in ("shown", "nudge"))
-        labels, by = y.repeat(2), self._signed_beta(shown)
+        labels, by = y.repeat(2), self.signed_beta(shown)
         moved.zero_()
         for _ in range(self.nudged):
             softmax_error(torch.add(top, moved_top, out=shown), labels, out=nudge).mul_(by)

@@ -79,10 +79,6 @@ class Rule(nn.Module, ABC):
         """The credits at the layers where a training pass is cut."""
         return self.credits(trace)
 
-    def training_credits_upwards(self, trace: Trace) -> Iterator[Tensor]:
-        """The same from the lowest up, one at a time: a rule that makes each by itself holds no other."""
-        return iter(self.training_credits(trace))
-
     def senders(self, net: Adapter) -> Mapping[str, Sender]:
         """What each Linear of the blocks sends down in place of its exact credit, by path.
 
@@ -94,6 +90,10 @@ class Rule(nn.Module, ABC):
         """Within this context a block's own backward pass is the rule's."""
         senders = self.senders(net)
         return patched(net, senders, self.name) if senders else contextlib.nullcontext()
+
+    def training_credits_upwards(self, trace: Trace) -> Iterator[Tensor]:
+        """The training credits from the lowest up, one at a time: a rule that makes each by itself holds no other."""
+        return iter(self.training_credits(trace))
 
     def branch_weight(self, trace: Trace) -> float:
         """w, where training also minimises `½ w Σ_l ‖h_l − h_{l−1}‖²`: a cost on what the blocks add."""
@@ -193,13 +193,13 @@ class Modifier(Rule):
     def training_credits(self, trace: Trace) -> list[Tensor]:
         return self.inner.training_credits(trace)
 
+    def senders(self, net: Adapter) -> Mapping[str, Sender]:
+        return self.inner.senders(net)
+
     def training_credits_upwards(self, trace: Trace) -> Iterator[Tensor]:
         if type(self).training_credits is Modifier.training_credits:
             return self.inner.training_credits_upwards(trace)
         return super().training_credits_upwards(trace)
-
-    def senders(self, net: Adapter) -> Mapping[str, Sender]:
-        return self.inner.senders(net)
 
     def branch_weight(self, trace: Trace) -> float:
         return self.inner.branch_weight(trace)
