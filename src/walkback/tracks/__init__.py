@@ -11,4 +11,10 @@ from walkback.tracks.track import IdentityGate as IdentityGate
 from walkback.tracks.track import PositiveControl as PositiveControl
 from walkback.tracks.track import Track as Track
 
-tracks: Registry[Track] = Registry("track", {})
+tracks: Registry[Track] = Registry(
+    "track",
+    {
+        "15": "walkback.tracks.kernel_memory:track",
+        "22": "walkback.tracks.golden:track",
+    },
+)

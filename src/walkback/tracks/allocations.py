@@ -1,4 +1,4 @@
-"""Allocations: the most memory that tensors took at once while some code ran, counted storage by storage."""
+"""Allocations: the most memory that tensors held at once while some code ran, storage by storage."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Allocations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.peak_bytes = 0
+        self._bound = 0  # on what is held now: what has died since it was last counted is still in it
         self._living: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(
@@ -28,11 +29,14 @@ class Allocations(TorchDispatchMode):
     ) -> Any:
         given = {storage._cdata for storage in _storages((args, kwargs))}
         returned = func(*args, **(kwargs or {}))
-        self._living = {key: kept for key, kept in self._living.items() if not kept[0].expired()}
         for storage in _storages(returned):
             if storage._cdata not in given:
                 self._living[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
-        self.peak_bytes = max(self.peak_bytes, sum(size for _, size in self._living.values()))
+                self._bound += storage.nbytes()
+        if self._bound > self.peak_bytes:
+            self._living = {key: kept for key, kept in self._living.items() if not kept[0].expired()}
+            self._bound = sum(size for _, size in self._living.values())
+            self.peak_bytes = max(self.peak_bytes, self._bound)
         return returned
 
 
