@@ -14,6 +14,10 @@ from walkback.tracks.track import Track as Track
 tracks: Registry[Track] = Registry(
     "track",
     {
+        "1": "walkback.tracks.spectral_norm:track",
+        "2": "walkback.tracks.parity:track",
+        "3": "walkback.tracks.decay:track",
+        "6": "walkback.tracks.alignment:track",
         "15": "walkback.tracks.kernel_memory:track",
         "22": "walkback.tracks.golden:track",
     },

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from walkback.core.errors import WalkbackError
-from walkback.core.numerals import number
+from walkback.core.numerals import limit, number
 from walkback.core.streams import stream_seed
 from walkback.core.verdict import Reason
 from walkback.tracks.track import Check, Track
@@ -158,5 +158,16 @@ def compare(
 
 
 def _shown(check: Check, value: float, interval: Interval | None) -> str:
-    shown = number(value) + (f" {check.unit}" if check.unit else "")
-    return shown if interval is None else f"{shown} [{number(interval[0])}, {number(interval[1])}]"
+    shown = _digits(check, value) + (f" {check.unit}" if check.unit else "")
+    if interval is None:
+        return shown
+    return f"{shown} [{_digits(check, interval[0])}, {_digits(check, interval[1])}]"
+
+
+def _digits(check: Check, value: float) -> str:
+    """Three digits, all of a count, and more where three would hide on which side of a bound it lies."""
+    if not math.isfinite(value):
+        return number(value)
+    bounds = [bound for bound in (check.at_least, check.at_most) if math.isfinite(bound)]
+    near = any(abs(value - bound) <= 0.01 * abs(bound) for bound in bounds)
+    return limit(float(f"{value:.9g}")) if near or value.is_integer() else number(value)

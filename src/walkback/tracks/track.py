@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -149,6 +149,15 @@ class Track:
         from walkback.tracks.runner import run_track
 
         return run_track(self, seed=seed, full=full)
+
+    def with_settings(self, **changed: Any) -> Track:
+        """The same track with other settings in both modes, for a trial; the verdict shows them."""
+        unknown = set(changed) - set(self.quick)
+        if unknown:
+            raise BadInput(f"Track {self.id} has no setting {sorted(unknown)[0]!r}.")
+        copy = replace(self, quick={**self.quick, **changed}, full={**self.full, **changed})
+        copy._experiment, copy.source = self._experiment, self.source
+        return copy
 
     @property
     def function(self) -> Experiment:
