@@ -92,7 +92,7 @@ class Rule(nn.Module, ABC):
         return patched(net, senders, self.name) if senders else contextlib.nullcontext()
 
     def training_credits_upwards(self, trace: Trace) -> Iterator[Tensor]:
-        """The training credits, lowest first and one at a time: a rule that can holds no other meanwhile."""
+        """The training credits, lowest first and one at a time: a rule that can, holds no other."""
         return iter(self.training_credits(trace))
 
     def branch_weight(self, trace: Trace) -> float:

@@ -18,6 +18,8 @@ tracks: Registry[Track] = Registry(
         "2": "walkback.tracks.parity:track",
         "3": "walkback.tracks.decay:track",
         "6": "walkback.tracks.alignment:track",
+        "9": "walkback.tracks.ep_gradient:track",
+        "10": "walkback.tracks.holomorphic:track",
         "15": "walkback.tracks.kernel_memory:track",
         "22": "walkback.tracks.golden:track",
     },

@@ -1,0 +1,142 @@
+"""Tracks 9, 10, 15 and 22: each passes as it is, and every sabotage is caught where it should be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from walkback.core.verdict import Outcome
+from walkback.nets.ep_kernel import EPKernel, LoopedKernel
+from walkback.tracks import tracks
+from walkback.tracks.runner import judge, run_arm
+
+CAUGHT_BY = {
+    9: {
+        "sign flip": "energy form, β = 0.1",
+        "no 1/β": "energy form, β = 0.1",
+        "restart": "step states",
+        "noise for Wᵀ": "energy form, β = 0.1",
+        "no bias gradient": "energy form, β = 0.1",
+        "state difference": "energy form, β = 0.1",
+        "frozen nudge": "nudge",
+        "backprop in disguise": "graph",
+    },
+    10: {
+        "two points": "HopfieldMLP",
+        "one-sided": "HopfieldMLP",
+        "real part": "HopfieldMLP",
+        "noise for Wᵀ": "HopfieldMLP",
+        "unsettled": "HopfieldMLP",
+    },
+    15: {
+        "states kept": "EP",
+        "backprop in disguise": "EP",
+        "nothing nudged": "EP gradient",
+        "credits at once": "DFA",
+        "activations kept": "DFA",
+        "BPTT cut": "BPTT grows",
+    },
+    22: {
+        "backward × −7": "gradients",
+        "no bias gradient": "gradients",
+        "noise for Wᵀ": "gradients",
+        "no 1/β": "gradients",
+        "one phase twice": "gradients",
+        "W transposed": "states",
+        "no output bias": "output",
+        "autograd inside": "saved",
+    },
+}
+
+
+@pytest.mark.parametrize("number", CAUGHT_BY)
+def test_the_claim_passes_as_it_is(number):
+    arm = run_arm(tracks[str(number)])
+    assert not arm.error, arm.trace
+    assert arm.passes, arm.missed
+    assert arm.rows and arm.told["difference"] and arm.told["interpretation"]
+
+
+@pytest.mark.parametrize(
+    ("number", "control"), [(number, control) for number, caught in CAUGHT_BY.items() for control in caught]
+)
+def test_each_sabotage_flips_the_verdict(number, control):
+    arm = run_arm(tracks[str(number)], control)
+    assert not arm.error, arm.trace
+    assert not arm.passes and arm.missed.name == CAUGHT_BY[number][control]
+
+
+@pytest.mark.parametrize("number", CAUGHT_BY)
+def test_every_declared_sabotage_is_tested_here(number):
+    assert [control.name for control in tracks[str(number)].controls] == list(CAUGHT_BY[number])
+
+
+@pytest.mark.parametrize("control", ["noise for Wᵀ", "no bias gradient"])
+def test_a_sabotage_of_ep_is_caught_on_settling_nets_too(control):
+    """The residual net comes first, and a sabotage would end there."""
+    arm = run_arm(tracks["9"], control, stop=False)
+    assert {"step weights", "equilibrium"} & {reason.name for reason in arm.reasons if reason.fires}
+
+
+# The kernel itself broken, not a copy of it.
+
+
+@pytest.fixture(scope="module")
+def golden_controls():
+    """The controls of track 22 on the kernel as it is."""
+    return [run_arm(tracks["22"], control.name) for control in tracks["22"].controls]
+
+
+def times_minus_seven(patch):
+    def feed_back(self, above, weight, onto):
+        onto.addmm_(above, weight, alpha=-7)
+
+    patch.setattr(EPKernel, "feed_back", feed_back)
+
+
+def gradients_times_minus_seven(patch):
+    original = EPKernel._weight_gradient
+    patch.setattr(EPKernel, "_weight_gradient", lambda self, *given: original(self, *given).mul_(-7))
+
+
+def without_biases(patch):
+    original = EPKernel._bias_gradient
+    patch.setattr(EPKernel, "_bias_gradient", lambda self, *given: original(self, *given).zero_())
+
+
+def noise_for_the_transpose(patch):
+    def feed_back(self, above, weight, onto):
+        noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)).to(weight)
+        onto.addmm_(above, noise * weight.std())
+
+    patch.setattr(LoopedKernel, "feed_back", feed_back)
+
+
+def not_a_number(patch):
+    """NaN is not a small difference."""
+    original, nan = EPKernel._bias_gradient, float("nan")
+    patch.setattr(EPKernel, "_bias_gradient", lambda self, *given: original(self, *given).fill_(nan))
+
+
+@pytest.mark.parametrize(
+    ("break_kernel", "outcome"),
+    [
+        (times_minus_seven, Outcome.FAIL),
+        (gradients_times_minus_seven, Outcome.FAIL),
+        (without_biases, Outcome.FAIL),
+        (noise_for_the_transpose, Outcome.FAIL),
+        (not_a_number, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_the_golden_reference_fails_a_broken_kernel(break_kernel, outcome, golden_controls, monkeypatch):
+    track = tracks["22"]
+    break_kernel(monkeypatch)
+    verdict = judge(track, [run_arm(track), *golden_controls], seed=0, full=False)
+    assert verdict.outcome is outcome
+    assert verdict.evidence["score"] < 50
+
+
+def test_the_golden_reference_shows_all_thirty_states():
+    quantities = [row["quantity"] for row in run_arm(tracks["22"]).rows]
+    assert quantities[:30] == [f"state {step}" for step in range(1, 31)] and "output" in quantities
+    assert {"∂ stem.bias", "∂ blocks.0.recurrent.weight", "∂ out_head.bias"} <= set(quantities)
