@@ -14,7 +14,7 @@ EXAMPLE = "Example: walkback ls rules"
 
 def ls(
     noun: Annotated[
-        str, typer.Argument(help="rules, nets, data, studies, quantities, thresholds or bundles.")
+        str, typer.Argument(help="rules, nets, data, studies, tracks, quantities, thresholds or bundles.")
     ],
     check: Annotated[
         bool, typer.Option("--check", help="With rules: prove each on every net; exit code 1 if one fails.")
@@ -22,7 +22,7 @@ def ls(
     store: StoreOption = "runs",
     json: Json = False,
 ) -> int:
-    """List rules, nets, data sets, studies, quantities, thresholds, or the bundles of a store."""
+    """List rules, nets, data sets, studies, tracks, quantities, thresholds, or the bundles of a store."""
     from walkback.core.errors import BadInput, UnknownName
 
     if noun not in _LISTS:
@@ -100,6 +100,15 @@ def _studies(store: str) -> list[dict[str, Any]]:
     ]
 
 
+def _tracks(store: str) -> list[dict[str, Any]]:
+    from walkback.tracks.find import find_tracks
+
+    return [
+        {"id": track.id, "name": track.name, "controls": len(track.all_controls), "claim": track.claim}
+        for track in find_tracks()
+    ]
+
+
 def _quantities(store: str) -> list[dict[str, Any]]:
     from walkback.core.quantities import QUANTITIES
 
@@ -129,6 +138,7 @@ _LISTS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
     "nets": _nets,
     "data": _data,
     "studies": _studies,
+    "tracks": _tracks,
     "quantities": _quantities,
     "thresholds": _thresholds,
     "bundles": _bundles,

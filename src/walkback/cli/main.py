@@ -20,6 +20,7 @@ from walkback.cli import (
     rejudge,
     report,
     train,
+    verify,
 )
 from walkback.cli.output import INTERNAL, INTERRUPTED, emit_error
 from walkback.core.errors import WalkbackError
@@ -40,6 +41,7 @@ app.command(epilog=audit.EXAMPLE)(audit.audit)
 app.command(epilog=measure.EXAMPLE)(measure.measure)
 app.command(epilog=knockout.EXAMPLE)(knockout.knockout)
 app.command(epilog=report.EXAMPLE)(report.report)
+app.command(epilog=verify.EXAMPLE)(verify.verify)
 for _name in ("replay", "sweep", "ablate", "multiverse"):
     app.command(_name, epilog=rejudge.EXAMPLES[_name])(getattr(rejudge, _name))
 app.command(epilog=ls.EXAMPLE)(ls.ls)

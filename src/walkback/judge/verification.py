@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -27,6 +27,7 @@ class Verification:
     seed: int
     mode: str
     kept: int = 0  # passes through an experiment that were found finished, and not run again
+    traces: Mapping[str, str] = field(default_factory=dict)  # of passes that raised, for whoever mends them
 
     @property
     def outcome(self) -> Outcome:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _WHOLE = ("D3 gain", "verdict")  # columns whose words are never broken
-_STYLES = {"pass": "green", "fail": "red", "open": "yellow", "base": "dim"}
+STYLES = {"pass": "green", "fail": "red", "open": "yellow", "base": "dim"}
 
 
 def verdict_table(judged: Sequence[Judged]) -> Table:
@@ -61,7 +61,7 @@ def _mark(verdict: Verdict) -> Text:
 
     tone = words.tone_of(verdict)
     badge = "baseline" if words.is_baseline(verdict) else verdict.verdict
-    return Text(f"{tone.sign} {badge}", style=_STYLES[tone.name])
+    return Text(f"{tone.sign} {badge}", style=STYLES[tone.name])
 
 
 def _detectors(verdict: Verdict) -> Table:

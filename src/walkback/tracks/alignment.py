@@ -172,7 +172,8 @@ def _gradients(rule: ArmFA, net: Adapter, batch: Batch) -> list[Tensor]:
     for parameter in net.model.parameters():
         parameter.grad = None
     rule.deposit_gradients(net, *batch)
-    head = {id(p) for p in net.model.out_head.parameters()}
+    assert net.head is not None
+    head = {id(p) for p in net.head.parameters()}
     return [p.grad for p in net.model.parameters() if id(p) not in head and p.grad is not None]
 
 

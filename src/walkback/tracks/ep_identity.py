@@ -20,7 +20,7 @@ from walkback.train.kernel import depositor
 MakeEP = Callable[[float], EP]  # the rule at a given β
 
 
-def test_net(generator: torch.Generator) -> tuple[Adapter, Tensor, Tensor]:
+def identity_net(generator: torch.Generator) -> tuple[Adapter, Tensor, Tensor]:
     """Four blocks in float64, with states so large that the cost is gently curved: EP's error is O((β ×
     curvature)²), and the bounds below are for that. And a batch."""
     with torch.random.fork_rng(devices=[]):

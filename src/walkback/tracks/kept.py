@@ -16,7 +16,7 @@ from walkback.store.provenance import LIBRARIES, installed
 from walkback.tracks.runner import Arm
 from walkback.tracks.track import Track
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def key_of(track: Track, control: str | None, *, seed: int, full: bool) -> str:

@@ -51,7 +51,8 @@ def verify(
         judge(track, [found[job] for job in planned], seed=seed, full=full)
         for track, planned in plan.items()
     ]
-    return Verification(verdicts, seed, "full" if full else "quick", kept)
+    traces = {job.label: found[job].trace for _, job in jobs if found[job].trace}
+    return Verification(verdicts, seed, "full" if full else "quick", kept, traces)
 
 
 @dataclass(frozen=True)

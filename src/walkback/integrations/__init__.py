@@ -1,0 +1,1 @@
+"""walkback inside other tools."""

@@ -1,0 +1,75 @@
+"""A pytest plugin: a track is also a test, and a verdict can be asserted.
+
+Tracks are collected from test modules, from files named `track_*.py` or `*_tracks.py`, and from files named
+on the command line. `--walkback-full` runs them in full, `--walkback-seed N` with another seed.
+"""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from walkback.core.verdict import Verdict
+
+FILES = ("track_*.py", "*_tracks.py")
+
+
+def assert_trustworthy(verdict: Verdict) -> None:
+    """Fail unless the verdict is PASS or INDEPENDENT; the message is the verdict with its reasons.
+
+    Missing evidence is not trust: INCOMPLETE, INCONCLUSIVE and SKIPPED fail too.
+    """
+    __tracebackhide__ = True
+    if verdict.outcome.exit_code != 0:
+        raise AssertionError(str(verdict))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("walkback")
+    group.addoption("--walkback-full", action="store_true", help="run tracks in full")
+    group.addoption("--walkback-seed", type=int, default=0, help="seed of tracks")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Track files that pytest would not look into by itself."""
+    patterns = parent.config.getini("python_files")
+    known = any(fnmatch(file_path.name, pattern) for pattern in patterns)
+    if known or parent.session.isinitpath(file_path):
+        return None
+    if not any(fnmatch(file_path.name, pattern) for pattern in FILES):
+        return None
+    return pytest.Module.from_parent(parent, path=file_path)
+
+
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> pytest.Item | None:
+    """A track that a module defines; one that it imports is tested where it is defined."""
+    tracks = sys.modules.get("walkback.tracks.track")  # if nobody has loaded it, nothing is a track
+    if tracks is None or not isinstance(obj, tracks.Track) or obj.module != collector.obj.__name__:
+        return None
+    return TrackItem.from_parent(collector, name=name, track=obj)
+
+
+class TrackItem(pytest.Item):
+    def __init__(self, *, track: Any, **given: Any) -> None:
+        super().__init__(**given)
+        self.track = track
+
+    def runtest(self) -> None:
+        option = self.config.getoption
+        verdict = self.track.run(seed=option("walkback_seed"), full=option("walkback_full"))
+        if verdict.outcome.value == "SKIPPED":
+            pytest.skip(" ".join(verdict.notes))
+        assert_trustworthy(verdict)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The verdict alone: a traceback into the harness says nothing about the claim."""
+        said = isinstance(excinfo.value, AssertionError)
+        return str(excinfo.value) if said else super().repr_failure(excinfo)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, f"track {self.track.id}: {self.track.name}"
