@@ -22,5 +22,11 @@ tracks: Registry[Track] = Registry(
         "10": "walkback.tracks.holomorphic:track",
         "15": "walkback.tracks.kernel_memory:track",
         "22": "walkback.tracks.golden:track",
+        "calibration": "walkback.tracks.calibration:track",
+        "cosine": "walkback.tracks.cosine:track",
+        "dfa-cost": "walkback.tracks.dfa_cost:track",
+        "exact-proxy": "walkback.tracks.exact_proxy:track",
+        "reference": "walkback.tracks.reference_validity:track",
+        "resume": "walkback.tracks.resume:track",
     },
 )
