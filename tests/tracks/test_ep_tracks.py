@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from walkback.core.verdict import Outcome
 from walkback.nets.ep_kernel import EPKernel, LoopedKernel
-from walkback.tracks import tracks
+from walkback.rules.ep import EP
+from walkback.tracks import ep_identity, tracks
+from walkback.tracks.ep_gradient import ep_params
 from walkback.tracks.runner import judge, run_arm
 
 CAUGHT_BY = {
@@ -76,6 +80,17 @@ def test_a_sabotage_of_ep_is_caught_on_settling_nets_too(control):
     """The residual net comes first, and a sabotage would end there."""
     arm = run_arm(tracks["9"], control, stop=False)
     assert {"step weights", "equilibrium"} & {reason.name for reason in arm.reasons if reason.fires}
+
+
+def test_a_credit_that_is_not_a_number_is_no_small_difference():
+    """max() would drop a NaN that comes second."""
+
+    class Lost(EP):
+        def credits(self, trace):
+            return [*super().credits(trace)[:-1], torch.full_like(trace.states[-1], float("nan"))]
+
+    chain = ep_identity.identity_net(torch.Generator().manual_seed(0))
+    assert math.isnan(ep_identity.gradient_error(Lost(**ep_params()), *chain))
 
 
 # The kernel itself broken, not a copy of it.

@@ -125,7 +125,7 @@ def compare(lab: Lab) -> None:
 
 def draw_chain(generator: torch.Generator) -> tuple[Adapter, Tensor, Tensor]:
     """A residual net of four blocks and a batch, with still larger states: β = 0.1 is a large nudge."""
-    net, x, y = ep_identity.test_net(generator)
+    net, x, y = ep_identity.identity_net(generator)
     assert isinstance(net.model, ResMLP)
     net.model.stem.weight.data.mul_(4)
     return net, x, y

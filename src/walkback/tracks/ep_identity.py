@@ -15,6 +15,7 @@ from walkback.nets.resmlp import ResMLP
 from walkback.rules.base import Rule
 from walkback.rules.bp import BP
 from walkback.rules.ep import EP
+from walkback.tracks.equilibrium import worst
 from walkback.train.kernel import depositor
 
 MakeEP = Callable[[float], EP]  # the rule at a given β
@@ -35,12 +36,12 @@ def gradient_error(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> float:
     """The largest relative difference from backprop's, over credits and over the gradients in training."""
     exact = _gradients(BP(), net, x, y)
     found = _gradients(rule, net, x, y)
-    return max(credit_error(rule, net, x, y), *(_relative(found[name], exact[name]) for name in found))
+    return worst((credit_error(rule, net, x, y), *(_relative(found[name], exact[name]) for name in found)))
 
 
 def credit_error(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> float:
     trace = net.probe(x, y)
-    return max(_relative(a, g) for a, g in zip(rule.credits(trace), trace.reference, strict=True))
+    return worst(_relative(a, g) for a, g in zip(rule.credits(trace), trace.reference, strict=True))
 
 
 def order_in_beta(make: MakeEP, net: Adapter, x: Tensor, y: Tensor, beta: float = 0.1) -> float:

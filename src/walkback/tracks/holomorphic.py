@@ -104,7 +104,7 @@ def measure(lab: Lab) -> None:
 
 def draw_nets(lab: Lab, draw: int) -> dict[str, ErrorAt]:
     """Three fresh nets: the error of each for a kind of nudge and a β."""
-    chain = ep_identity.test_net(lab.generator("chain", draw))
+    chain = ep_identity.identity_net(lab.generator("chain", draw))
 
     def chain_error(nudge: str, beta: float) -> float:
         rule = EP(**ep_params(beta=beta, steps=SWEEPS, **RULE_NUDGES[nudge]))

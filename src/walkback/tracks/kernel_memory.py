@@ -65,8 +65,8 @@ track = Track(
         Control("BPTT cut", "backprop through time forgets all but its last step, and cannot grow"),
     ),
     level={"quick": "conclusive", "full": "conclusive"},
-    quick={"steps": (20, 100), "depths": (4, 20)},
-    full={"steps": (20, 400), "depths": (4, 64)},
+    quick={"steps": (10, 50), "depths": (2, 10)},
+    full={"steps": (10, 300), "depths": (2, 64)},
 )
 
 
