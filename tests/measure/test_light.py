@@ -82,6 +82,17 @@ def test_float64_error_is_that_of_the_model_in_float64():
     assert table.get("reference.float64_relerr@1", 0).status == "not_applicable"
 
 
+def test_a_model_that_cannot_run_in_float64_is_audited_without_that_comparison():
+    class Constant(ResMLP):
+        def forward(self, x):
+            return super().forward(x @ torch.eye(12, dtype=torch.float32))
+
+    net = Adapter(Constant(12, 5, depth=2, width=16))
+    _, table = measured(net, make_rule("bp"), torch.randn(8, 12), torch.randint(5, (8,)))
+    assert table.get("reference.float64_relerr@1", 0).status == "not_applicable"
+    assert table.number("reference.validity@1", 0) > 0
+
+
 def scaled_states(model, factor):
     """Every state times `factor`, the function kept: the norms divide it out (up to their eps)."""
     with torch.no_grad():

@@ -331,10 +331,57 @@ def test_inference_mode_and_named_tuples_are_no_obstacle():
     assert trace.reference[1].shape == (6, 8)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, on importing its compiler
-def test_a_compiled_wrapper_is_opened_because_its_hooks_would_never_fire(net, batch):
-    wrapped = torch.compile(net.model)
-    assert Adapter(wrapped).probe(*batch).depth == 3
+class Remembering(nn.Module):
+    """Each block adds the mean of all inputs it has seen in a cache that the model makes for every pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.ModuleDict({"mix": nn.Linear(8, 8)}) for _ in range(2))
+        for index, block in enumerate(self.blocks):
+            block.forward = self.step(index)
+        self.out_head = nn.Linear(8, 3)
+
+    def step(self, index):
+        def forward(h, cache):
+            seen = cache.setdefault(index, [])
+            seen.append(h)
+            return h + self.blocks[index]["mix"](torch.stack(seen).mean(0))
+
+        return forward
+
+    def forward(self, x):
+        cache = {}
+        for block in self.blocks:
+            x = block(x, cache=cache)
+        return self.out_head(x)
+
+
+def test_blocks_that_are_given_a_cache_are_not_run_again_but_the_whole_model_is():
+    torch.manual_seed(0)
+    model = Remembering().double()
+    x, y = torch.randn(6, 8).double(), torch.randint(3, (6,))
+    net = Adapter(model)
+    trace = net.probe(x, y)
+    for layer in range(3):
+        h = trace.states[layer].detach() + 1
+        fresh = h
+        for index in range(layer, 2):
+            fresh = fresh + model.blocks[index]["mix"](fresh)
+        for _ in range(2):  # a second time, too: nothing remembers the first
+            assert torch.allclose(trace.tail(layer, h), model.out_head(fresh))
+    with pytest.raises(NotApplicable, match="may remember an earlier pass"):
+        trace.block(1, trace.states[0])
+
+
+def test_a_block_that_runs_without_a_graph_is_refused():
+    class Frozen(ResMLP):
+        def forward(self, x):
+            with torch.no_grad():
+                h = self.blocks[0](self.stem(x))
+            return self.out_head(h)
+
+    with pytest.raises(NotApplicable, match="Block 0 runs without a graph"):
+        Adapter(Frozen(6, 3, depth=1, width=8)).probe(torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from walkback.core.errors import WalkbackError
 from walkback.core.quantities import Measurements
 from walkback.measure.rows import CLAMP, clamped_cosines, exact, row_cosines, row_norms
 from walkback.nets.adapter import Adapter
@@ -120,7 +121,7 @@ def _float64_relerr(trace: Trace) -> float | None:
         x = {k: v.cpu() for k, v in inputs.items()} if isinstance(inputs, dict) else inputs.cpu()
         precise = twin.probe(x, trace.labels.cpu())
         top64 = exact(precise.rows(precise.top_reference()))
-    except (RuntimeError, TypeError, NotImplementedError):
+    except (RuntimeError, TypeError, NotImplementedError, WalkbackError):
         return None
     top32 = exact(trace.rows(trace.reference[-1]))
     return _median(row_norms(top32 - top64) / row_norms(top64))

@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from walkback.core.errors import BadInput
 from walkback.core.streams import stream_seed
 from walkback.nets.adapter import _check_label_range, _check_label_shape, _logits_of
+from walkback.nets.wrappers import plain_pass, unwrap
 
 Batch = Tensor | Mapping[str, Tensor]
 Data = tuple[Batch, Tensor]
@@ -41,7 +42,8 @@ def stable_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, with every module's mode and the generators put back afterwards.
 
-    Attention runs in its plain form: the fused ones have no second derivative.
+    Attention runs in its plain form: the fused ones have no second derivative. What was compiled runs
+    eagerly: its hooks would not fire.
     """
     modes = {module: module.training for module in model.modules()}
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
@@ -53,6 +55,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
             torch.inference_mode(False),
             torch.enable_grad(),
             sdpa_kernel(SDPBackend.MATH),
+            plain_pass(model),
         ):
             model.eval()
             yield
@@ -80,7 +83,7 @@ class Probe:
         hessian_probes: int = 8,
         hessian_steps: int = 30,
     ) -> None:
-        self.model: nn.Module = getattr(model, "_orig_mod", model)
+        self.model = unwrap(model)
         self.init, self.optimizer, self.train, self.val = init, optimizer, train, val
         self.loss = loss or stable_cross_entropy
         self.seed, self.hessian_probes, self.hessian_steps = seed, hessian_probes, hessian_steps
@@ -119,7 +122,7 @@ class Probe:
         """The same vector at initialisation, where that is known."""
         if self.init is None:
             return None
-        known = self.init.state_dict() if isinstance(self.init, nn.Module) else self.init
+        known = unwrap(self.init).state_dict() if isinstance(self.init, nn.Module) else self.init
         missing = [n for n, p in self.trainable.items() if n not in known or known[n].shape != p.shape]
         if missing:
             raise BadInput(f"init has no {missing[0]} of the model's shape.", "Give the state at step 0.")

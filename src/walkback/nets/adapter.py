@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from walkback.core.errors import BadInput, NotApplicable, WalkbackError
 from walkback.nets.trace import Trace, Wiring, cut_layers
+from walkback.nets.wrappers import is_plain, plain_pass, refuse_sharded, uncompiled, unwrap
 
 Batch = Tensor | Mapping[str, Tensor]
 Blocks = str | Sequence[str] | Sequence[nn.Module]
@@ -22,7 +23,8 @@ class Adapter:
     `blocks` is the path of a ModuleList (`"encoder.layer"`), a list of paths, or the modules
     themselves; `head` and `out_ln` are paths or modules. Without them the attributes `blocks`,
     `out_ln` and `out_head` are used. h_0 is what the first block receives; h_l is what block l
-    returns (its first tensor, where it returns several).
+    returns (its first tensor, where it returns several). A compiled or data-parallel model is opened
+    and runs eagerly here, whatever in it was compiled.
     """
 
     def __init__(
@@ -32,8 +34,8 @@ class Adapter:
         out_ln: str | nn.Module | None = None,
         head: str | nn.Module | None = None,
     ) -> None:
-        # Hooks on a torch.compile wrapper never fire; its original module computes the same function.
-        self.model: nn.Module = getattr(model, "_orig_mod", model)
+        refuse_sharded(model)
+        self.model = unwrap(model)
         self.blocks = _find_blocks(self.model, blocks)
         self.head = _find_part(self.model, head, "head", "out_head")
         self.out_ln = _find_part(self.model, out_ln, "out_ln", "out_ln")
@@ -59,7 +61,7 @@ class Adapter:
         """One forward pass in the model's current mode, its graph cut as `wiring` says."""
         recorder = _Recorder(self.blocks, cut_layers(wiring, self.depth), copies=wiring == "probe")
         with torch.enable_grad(), recorder.attached():
-            logits = _logits_of(self.model(**x) if isinstance(x, Mapping) else self.model(x))
+            logits = self.logits(x)
         recorder.check_complete()
         _check_label_shape(logits, y)
         return Trace(
@@ -72,7 +74,13 @@ class Adapter:
             inputs=x,
             calls=recorder.calls,
             contiguous=recorder.contiguous,
+            replayable=recorder.replayable,
         )
+
+    def logits(self, x: Batch) -> Tensor:
+        """The model's own forward pass, eager and without a cache."""
+        with plain_pass(self.model):
+            return _logits_of(self.model(**x) if isinstance(x, Mapping) else self.model(x))
 
     def probe(self, x: Batch, y: Tensor) -> Trace:
         """The trace that is measured: batch checked, moved to the model's device and precision."""
@@ -129,22 +137,27 @@ class Adapter:
     def replay_block(self, call: BlockCall, layer: int, h: Tensor) -> Tensor:
         """Block `layer` (1 … L) on another input, its other arguments as they were in the trace."""
         args, kwargs = call(h.clone())  # a block may work in place
-        return _first_tensor(self.blocks[layer - 1](*args, **kwargs))
+        with uncompiled():
+            return _first_tensor(self.blocks[layer - 1](*args, **kwargs))
 
     def read_out(self, h: Tensor) -> Tensor:
         """`head(out_ln(h))`."""
         assert self.head is not None
-        return self.head(h if self.out_ln is None else self.out_ln(h))
+        with uncompiled():
+            return self.head(h if self.out_ln is None else self.out_ln(h))
 
     def forward_from(self, x: Batch, layer: int, h: Tensor) -> Tensor:
         """Logits with h_layer replaced by `h`: what the tail of the net makes of it."""
+        swapped = []
 
         def swap_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            swapped.append(layer)
             given = _arguments(args, kwargs)
             place = next(place for place, thing in given.items() if _is_state(thing))
             return _block_call(args, kwargs, place)(h)
 
         def swap_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            swapped.append(layer)
             return _with_first_tensor(output, h)
 
         if layer == 0:
@@ -152,9 +165,12 @@ class Adapter:
         else:
             handle = self.blocks[layer - 1].register_forward_hook(swap_output)
         try:
-            return _logits_of(self.model(**x) if isinstance(x, Mapping) else self.model(x))
+            logits = self.logits(x)
         finally:
             handle.remove()
+        if len(swapped) != 1:
+            raise NotApplicable(f"h_{layer} could not be replaced: its block ran {len(swapped)} times.")
+        return logits
 
 
 def freeze_blocks(model: nn.Module, blocks: Blocks | None = None) -> nn.Module:
@@ -177,7 +193,7 @@ class _Recorder:
 
     def __init__(self, blocks: Sequence[nn.Module], cuts: Sequence[int], *, copies: bool) -> None:
         self.blocks, self.cuts, self.copies = blocks, frozenset(cuts), copies
-        self.contiguous = True
+        self.contiguous = self.replayable = True
         self.passed: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.states: list[Tensor] = []
@@ -198,8 +214,10 @@ class _Recorder:
     def _before(self, index: int) -> Callable[..., Any]:
         def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             self._in_order(index, len(self.calls))
+            _check_graph(index)
             place = self._place_of_state(index, args, kwargs)
             self.calls.append(_block_call(args, kwargs, place))
+            self.replayable = self.replayable and is_plain((*args, *kwargs.values()))
             if index > 0:
                 return None
             self.first_place = place
@@ -268,13 +286,16 @@ def _find_blocks(model: nn.Module, blocks: Blocks | None) -> list[nn.Module]:
 def _some(model: nn.Module, blocks: list[nn.Module]) -> list[nn.Module]:
     if not blocks:
         raise _blocks_not_found(model, f"{type(model).__name__} has no blocks under that name.")
-    return blocks
+    return [unwrap(block) for block in blocks]
 
 
 def _blocks_not_found(model: nn.Module, message: str) -> BadInput:
+    return BadInput(message, f"Name them by path, as in blocks='encoder.layer'.{_lists_in(model)}")
+
+
+def _lists_in(model: nn.Module) -> str:
     lists = [n for n, m in model.named_modules() if n and isinstance(m, (nn.ModuleList, nn.Sequential))]
-    seen = f" Lists of modules in it: {', '.join(lists[:6])}." if lists else ""
-    return BadInput(message, f"Name them by path, as in blocks='encoder.layer'.{seen}")
+    return f" Lists of modules in it: {', '.join(lists[:6])}." if lists else ""
 
 
 def _submodule(model: nn.Module, path: str, option: str) -> nn.Module:
@@ -284,7 +305,7 @@ def _submodule(model: nn.Module, path: str, option: str) -> nn.Module:
         children = ", ".join(name for name, _ in model.named_children())
         raise BadInput(
             f"{type(model).__name__} has no submodule {path!r} (given as {option}).",
-            f"Its direct children are: {children}.",
+            f"Its direct children are: {children}.{_lists_in(model)}",
         ) from None
 
 
@@ -292,13 +313,21 @@ def _find_part(
     model: nn.Module, given: str | nn.Module | None, option: str, default: str
 ) -> nn.Module | None:
     if isinstance(given, str):
-        return _submodule(model, given, option)
+        return unwrap(_submodule(model, given, option))
     if isinstance(given, nn.Module):
-        return given
+        return unwrap(given)
     if given is not None:
         raise BadInput(f"{option} is a path or a module, not {given!r}.")
     found = getattr(model, default, None)
-    return found if isinstance(found, nn.Module) else None
+    return unwrap(found) if isinstance(found, nn.Module) else None
+
+
+def _check_graph(index: int) -> None:
+    if not torch.is_grad_enabled():
+        raise NotApplicable(
+            f"Block {index} runs without a graph, so no gradient can be asked of it.",
+            "Is it called under no_grad, or with re-entrant gradient checkpointing (use_reentrant=True)?",
+        )
 
 
 def _logits_of(output: Any) -> Tensor:
@@ -324,7 +353,10 @@ def _check_label_shape(logits: Tensor, y: Tensor) -> None:
 def _check_label_range(logits: Tensor, y: Tensor) -> None:
     classes, low, high = logits.shape[-1], int(y.min()), int(y.max())
     if low < 0 or high >= classes:
-        raise BadInput(f"Labels must lie in 0…{classes - 1} for {classes} logits, found {low}…{high}.")
+        raise BadInput(
+            f"Labels must lie in 0…{classes - 1} for {classes} logits, found {low}…{high}.",
+            "Every row counts: there is no label, such as -100, that leaves one out." if low < 0 else "",
+        )
 
 
 def _check_measurable(trace: Trace) -> None:

@@ -12,6 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from walkback.core.errors import NotApplicable
+
 if TYPE_CHECKING:
     from walkback.nets.adapter import Adapter
 
@@ -29,7 +31,8 @@ class Trace:
     - `chain` cuts at L: the head's gradient and the blocks' credit can differ, for training;
     - `cut` cuts everywhere: each block learns from its own credit only.
 
-    `contiguous` says that every block received exactly what the one before it returned.
+    `contiguous` says that every block received exactly what the one before it returned; `replayable`,
+    that no block was given an object, such as a cache, that may remember the pass.
     """
 
     net: Adapter
@@ -41,6 +44,7 @@ class Trace:
     inputs: Any = None
     calls: Sequence[Any] = ()
     contiguous: bool = True
+    replayable: bool = True
 
     @property
     def depth(self) -> int:
@@ -92,6 +96,11 @@ class Trace:
 
     def block(self, layer: int, h: Tensor) -> Tensor:
         """What block `layer` (1 … L) makes of another input, in the context of this pass."""
+        if not self.replayable:
+            raise NotApplicable(
+                "The blocks of this model are given an object that may remember an earlier pass.",
+                "They cannot be run again on another state: switch its cache off.",
+            )
         return self.net.replay_block(self.calls[layer - 1], layer, h)
 
     def branch(self, layer: int, h: Tensor) -> Tensor:
@@ -109,7 +118,7 @@ class Trace:
     @cached_property
     def sequential(self) -> bool:
         """Whether the net is its blocks one after the other and then `head(out_ln(h_L))`, nothing else."""
-        if not self.contiguous or self.net.head is None:
+        if not self.contiguous or not self.replayable or self.net.head is None:
             return False
         try:
             with torch.no_grad():
