@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.spec import Call, Value
 from walkback.core.streams import stream_seed
-from walkback.nets.adapter import Adapter
+from walkback.nets.adapter import Adapter, Batch
 from walkback.nets.trace import Trace, Wiring
 from walkback.rules.patching import Sender, patched
 
@@ -117,7 +117,7 @@ class Rule(nn.Module, ABC):
         """The pass on whose activations the blocks learn; the training pass itself by default."""
         return trace
 
-    def deposit_gradients(self, net: Adapter, x: Tensor, y: Tensor) -> Trace:
+    def deposit_gradients(self, net: Adapter, x: Batch, y: Tensor) -> Trace:
         """One training pass: batch-mean gradients into `.grad`, and the trace they came from.
 
         Head and terminal norm always learn from the exact cross-entropy gradient.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.spec import Call
@@ -65,7 +66,8 @@ class ForwardGradient(Estimator):
     ours = "all layers are perturbed at once"
 
     def rise(self, trace: Trace, states: list[Tensor], directions: list[Tensor]) -> Tensor:
-        with warnings.catch_warnings(), forward_ad.dual_level():
+        # Fused attention has no forward mode.
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), forward_ad.dual_level():
             # torch loads its forward-mode formulas through torch.jit, which it warns about itself.
             warnings.simplefilter("ignore", DeprecationWarning)
             h = forward_ad.make_dual(states[0], directions[0])
