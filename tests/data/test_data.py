@@ -9,6 +9,7 @@ from walkback.core.spec import Call
 from walkback.data import Dataset, load_dataset
 from walkback.data.dataset import hash_arrays
 from walkback.data.digits import _images
+from walkback.data.npz import read_batch
 
 
 def test_digits_split_is_a_partition_of_the_1797_images():
@@ -99,3 +100,16 @@ def test_a_missing_array_or_file_is_named(tmp_path):
     (tmp_path / "e.npz").write_bytes(b"not a zip")
     with pytest.raises(BadInput, match="cannot be read"):
         load_dataset(Call("npz"), str(tmp_path / "e.npz"))
+
+
+def test_a_batch_holds_x_or_inputs_by_name(tmp_path):
+    file, x, y = tmp_path / "b.npz", np.zeros((2, 3)), np.array([0, 1])
+    np.savez(file, x=x, y=y, left_out=y)
+    assert set(read_batch(str(file))[0]) == {"x"}
+    np.savez(file, input_ids=x.astype(int), attention_mask=x.astype(int), y=y)
+    inputs, labels = read_batch(str(file))
+    assert set(inputs) == {"input_ids", "attention_mask"} and labels.tolist() == [0, 1]
+    assert inputs["input_ids"].dtype == np.int64, "ids stay whole numbers"
+    np.savez(file, y=y)
+    with pytest.raises(BadInput, match="has no x"):
+        read_batch(str(file))

@@ -34,7 +34,9 @@ def diagnose(
     weights: Annotated[
         Path | None, typer.Option("--weights", help=".safetensors, or .pt of tensors.")
     ] = None,
-    eval_batch: Annotated[Path | None, typer.Option("--eval", help=".npz with x and y.")] = None,
+    eval_batch: Annotated[
+        Path | None, typer.Option("--eval", help=".npz with x and y, or with y and inputs by name.")
+    ] = None,
     blocks: Annotated[str | None, typer.Option("--blocks", help="Path of the blocks in the model.")] = None,
     head: Annotated[str | None, typer.Option("--head", help="Path of the head in the model.")] = None,
     out_ln: Annotated[str | None, typer.Option("--out-ln", help="Path of the terminal norm.")] = None,
@@ -100,14 +102,14 @@ def judge_model(
 ) -> Verdict:
     import torch
 
-    from walkback.data.npz import as_labels, as_numbers, read_npz
+    from walkback.data.npz import read_batch
     from walkback.protocol import FAProtocol
 
     if eval_batch is None:
         raise BadInput("--model needs --eval, an .npz file with x and y.")
-    arrays = read_npz(str(eval_batch), ("x", "y"))
-    x = torch.from_numpy(as_numbers(arrays["x"], f"{eval_batch}: x"))
-    y = torch.from_numpy(as_labels(arrays["y"], f"{eval_batch}: y"))
+    inputs, labels = read_batch(str(eval_batch))
+    named = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    x, y = named.get("x", named), torch.from_numpy(labels)
     net = load_model(model, weights)
     against: Any = baseline
     if baseline is not None:
@@ -161,9 +163,29 @@ def _load_weights(model: Any, path: Path) -> None:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(state)
+        _fill(model, state)
     except (SafetensorError, RuntimeError, TypeError, EOFError, pickle.UnpicklingError) as error:
         raise BadInput(f"The weights {path} do not fit: {str(error).splitlines()[0]}") from None
+
+
+def _fill(model: Any, state: dict[str, Any]) -> None:
+    """Load every weight, whether or not a wrapper had added its prefix when it was saved.
+
+    A file may leave out a name of a weight that has two, as an embedding that is tied to the head.
+    """
+    own = {_bare(name): name for name in model.state_dict()}
+    given = {own.get(_bare(name), name): value for name, value in state.items()}
+    held = {name: id(tensor) for name, tensor in model.state_dict(keep_vars=True).items()}
+    filled = {held[name] for name in given if name in held}
+    missing, unexpected = model.load_state_dict(given, strict=False)
+    wrong = [name for name in missing if held[name] not in filled] + unexpected
+    if wrong:
+        raise RuntimeError(f"{wrong[0]} is in only one of the model and the file.")
+
+
+def _bare(name: str) -> str:
+    """Without what torch.compile and data parallelism write into a name."""
+    return name.replace("_orig_mod.", "").removeprefix("module.")
 
 
 def _baseline_bundles(text: str) -> list[Bundle]:

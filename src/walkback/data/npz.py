@@ -23,8 +23,18 @@ def npz(location: str | None = None) -> Dataset:
     return Dataset("npz", x_train, y_train, x_test, y_test, classes)
 
 
-def read_npz(location: str | None, keys: tuple[str, ...]) -> dict[str, Array]:
-    """The named arrays of an .npz file; pickled objects are never loaded."""
+def read_batch(location: str) -> tuple[dict[str, Array], Array]:
+    """Inputs and labels of one batch: x, or, without an x, every array beside y by its name."""
+    arrays = read_npz(location, ("y",), others=True)
+    y = as_labels(arrays.pop("y"), f"{location}: y")
+    inputs = {"x": arrays["x"]} if "x" in arrays else arrays
+    if not inputs:
+        raise BadInput(f"{location} has no x.", "Nor does it have inputs by name, such as input_ids.")
+    return {name: as_numbers(array, f"{location}: {name}") for name, array in inputs.items()}, y
+
+
+def read_npz(location: str | None, keys: tuple[str, ...], *, others: bool = False) -> dict[str, Array]:
+    """The named arrays of an .npz file, or all that it holds; pickled objects are never loaded."""
     if location is None:
         raise BadInput("No file was given.", f"Name an .npz file that holds {', '.join(keys)}.")
     if not Path(location).is_file():
@@ -34,7 +44,7 @@ def read_npz(location: str | None, keys: tuple[str, ...]) -> dict[str, Array]:
             missing = [key for key in keys if key not in file.files]
             if missing:
                 raise BadInput(f"{location} has no {', '.join(missing)}.", f"It has {file.files}.")
-            return {key: file[key] for key in keys}
+            return {key: file[key] for key in (file.files if others else keys)}
     except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise BadInput(f"{location} cannot be read as plain arrays: {error}.") from None
 
