@@ -208,6 +208,20 @@ def test_the_null_of_fresh_feedback_is_centred_and_backprop_lies_outside_its_own
     assert bp.deep_p == pytest.approx(0.01)
 
 
+def test_the_deep_null_and_its_first_twenty_draws_are_those_of_feedback_drawn_one_by_one(net, batch):
+    trace, rng = net.probe(*batch), generator()
+    null = cosine_null(ready_rule("dfa", net, *batch), trace, rng, draws=30)
+    rule, rng, deep = make_rule("dfa"), generator(), []
+    for _ in range(30):
+        rule.setup(trace, rng)
+        deep.append(np.mean(mean_cosines(rule.credits(trace), trace)[1:]))
+    assert (null.deep_mean, null.deep_sd) == pytest.approx((np.mean(deep), np.std(deep, ddof=1)), rel=1e-4)
+    few = deep[:20]
+    assert (null.few_mean, null.few_sd) == pytest.approx((np.mean(few), np.std(few, ddof=1)), rel=1e-4)
+    fewer = cosine_null(ready_rule("dfa", net, *batch), trace, generator(), draws=19)
+    assert math.isnan(fewer.few_mean) and math.isnan(fewer.few_sd), "nineteen draws are not twenty"
+
+
 def test_rank_p_is_uniform_for_a_rule_that_is_its_own_null(net, batch):
     """A rule with feedback drawn like the null's must not look special: p spread over (0, 1]."""
     trace = net.probe(*batch)

@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from walkback.core.errors import CorruptBundle
@@ -63,6 +64,10 @@ QUANTITIES = {
         Quantity("alignment.null_p@1", "two-sided rank p of the observed cosine under the null", True),
         Quantity("alignment.null_z@1", "observed cosine in standard deviations of the null", True),
         Quantity("alignment.null_draws@1", "how many draws the null has"),
+        Quantity("alignment.deep_null_mean@1", "mean of the deep cosine under the null"),
+        Quantity("alignment.deep_null_sd@1", "standard deviation of the deep cosine under the null"),
+        Quantity("alignment.deep_null20_mean@1", "the same mean over the first 20 draws: the FA paper's n"),
+        Quantity("alignment.deep_null20_sd@1", "the same deviation over the first 20 draws"),
         Quantity("alignment.deep_null_p@1", "two-sided rank p of the deep cosine under the null"),
         Quantity("alignment.deep_null_z@1", "deep cosine in standard deviations of the null"),
         Quantity("nudge.ratio@1", "ν: loss change along −a over that along −g; backprop = 1", True),
@@ -133,6 +138,10 @@ class Measurements:
         state = (id(self.readings), len(self.readings))
         if self._indexed != state:
             self._by_key = {(r.epoch, r.layer, r.quantity): r for r in reversed(self.readings)}
+            self._layers: dict[int, set[int]] = {}
+            for epoch, layer, _ in self._by_key:
+                if layer is not None:
+                    self._layers.setdefault(epoch, set()).add(layer)
             self._indexed = state
         return self._by_key
 
@@ -141,7 +150,8 @@ class Measurements:
         return None if reading is None else reading.number
 
     def layers(self, epoch: int) -> list[int]:
-        return sorted({r.layer for r in self.readings if r.epoch == epoch and r.layer is not None})
+        self._index()
+        return sorted(self._layers.get(epoch, ()))
 
     def to_csv(self) -> str:
         """Deterministic text; `repr` of a float reads back as the same float."""
@@ -156,7 +166,7 @@ class Measurements:
     @classmethod
     def from_csv(cls, text: str) -> Measurements:
         try:
-            return cls([_read_row(row) for row in csv.DictReader(io.StringIO(text))])
+            return cls(list(_read_rows(text)))
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptBundle(f"The measurement table cannot be read: {error}.") from None
 
@@ -164,6 +174,11 @@ class Measurements:
         import pandas as pd
 
         return pd.DataFrame(self.readings, columns=list(Reading._fields))
+
+
+@lru_cache(maxsize=128)  # judging a store looks at each run as itself, as a baseline and as a control
+def _read_rows(text: str) -> tuple[Reading, ...]:
+    return tuple(_read_row(row) for row in csv.DictReader(io.StringIO(text)))
 
 
 def _read_row(row: dict[str, str]) -> Reading:

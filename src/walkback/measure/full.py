@@ -130,6 +130,8 @@ def _measure_null(
     for layer in range(trace.depth + 1):
         for name in ("mean", "sd", "p", "z"):
             table.add(epoch, f"alignment.null_{name}@1", getattr(null, name)[layer], layer)
-    table.add(epoch, "alignment.deep_null_p@1", null.deep_p)
-    table.add(epoch, "alignment.deep_null_z@1", null.deep_z)
+    for name in ("mean", "sd", "p", "z"):
+        table.add(epoch, f"alignment.deep_null_{name}@1", getattr(null, f"deep_{name}"))
+    for name in ("mean", "sd"):
+        table.add(epoch, f"alignment.deep_null20_{name}@1", getattr(null, f"few_{name}"))
     table.add(epoch, "alignment.null_draws@1", float(null.draws))

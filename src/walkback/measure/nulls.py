@@ -14,6 +14,7 @@ from walkback.nets.trace import Trace
 from walkback.rules.base import Rule
 
 DRAWS = 199  # the smallest rank p is then 1/200
+FEW = 20  # what the FA paper draws: its mean and spread are kept beside those of all draws
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,12 @@ class Null:
     sd: list[float]
     p: list[float]
     z: list[float]
+    deep_mean: float
+    deep_sd: float
     deep_p: float
     deep_z: float
+    few_mean: float
+    few_sd: float
     draws: int
 
 
@@ -41,9 +46,10 @@ def cosine_null(rule: Rule, trace: Trace, generator: torch.Generator, draws: int
     sample = _fresh_credits if fresh else _shuffled_credits
     drawn = torch.tensor([mean_cosines(sample(rule, trace, generator), trace) for _ in range(draws)])
     columns = [_place(value, drawn[:, layer]) for layer, value in enumerate(observed)]
-    deep_p, deep_z = _place(_mean(observed[1:]), drawn[:, 1:].mean(1))[2:]
+    deep, deep_drawn = _mean(observed[1:]), drawn[:, 1:].mean(1)
+    few = _place(deep, deep_drawn[:FEW])[:2] if draws >= FEW else (math.nan, math.nan)
     mean, sd, p, z = (list(column) for column in zip(*columns, strict=True))
-    return Null(kind, mean, sd, p, z, deep_p, deep_z, draws)
+    return Null(kind, mean, sd, p, z, *_place(deep, deep_drawn), *few, draws)
 
 
 def mean_cosines(credits: list[Tensor], trace: Trace) -> list[float]:
