@@ -163,6 +163,16 @@ def test_export_gives_the_same_bytes_and_import_gives_the_bundle_back(bundle, tm
         import_zip(one, tmp_path / "elsewhere")
 
 
+def test_a_folder_of_exported_bundles_is_read_as_the_store_they_came_from(bundle, tmp_path):
+    bundle.export(tmp_path / "run.zip")
+    found = Store.existing(tmp_path)
+    assert found.path != tmp_path and [one.id for one in found.bundles()] == ["abc"]
+    assert found.bundles()[0].verify() == 2
+    assert Store.existing(bundle.path.parent).path == bundle.path.parent
+    (bundle.path.parent / "copy.zip").write_bytes((tmp_path / "run.zip").read_bytes())
+    assert Store.existing(bundle.path.parent).path == bundle.path.parent, "folders come before zips"
+
+
 def test_a_zip_that_climbs_out_of_the_store_is_refused_and_leaves_nothing(bundle, tmp_path):
     evil = tmp_path / "evil.zip"
     with zipfile.ZipFile(evil, "w") as archive:

@@ -1,16 +1,19 @@
-"""A store: a folder of bundles, with one lock per run."""
+"""A store: a folder of bundles, with one lock per run; a folder of exported bundles can be read as one."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from walkback.core.errors import BadInput, StoreBusy
-from walkback.store.bundle import MANIFEST, Bundle
+from walkback.store.bundle import MANIFEST, Bundle, import_zip
 
 
 class Store:
@@ -19,9 +22,12 @@ class Store:
 
     @classmethod
     def existing(cls, path: str | Path) -> Store:
+        """The store at a path, to be read. Where only zipped bundles lie, it is a scratch copy of them."""
         if not Path(path).is_dir():
             raise BadInput(f"There is no store at {path}.", "Train something first: walkback train --help.")
-        return cls(path)
+        zipped = sorted(Path(path).glob("*.zip"))
+        unpacked = any(Path(path).glob(f"*/{MANIFEST}"))
+        return cls(_unpack(zipped) if zipped and not unpacked else path)
 
     def bundles(self) -> list[Bundle]:
         """Every bundle in name order; half-finished ones are in it too."""
@@ -45,6 +51,15 @@ class Store:
                 f"Another process is training {name} in the store {self.path}.",
                 "Wait for it to end, or choose another --store.",
             ) from None
+
+
+def _unpack(archives: Sequence[Path]) -> Path:
+    """Bundles are read when they are asked for, so the copy stays until the process ends."""
+    scratch = Path(tempfile.mkdtemp(prefix="walkback-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    for archive in archives:
+        import_zip(archive, scratch)
+    return scratch
 
 
 def same_but_rule(one: dict[str, Any], other: dict[str, Any]) -> bool:
