@@ -1,17 +1,34 @@
-"""Renders the reference pages that are tables in code, so that the docs cannot drift from it."""
+"""Renders the pages that are tables in code or made from stored runs, so that the docs cannot drift."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from walkback.core.quantities import QUANTITIES
 from walkback.data import datasets
 from walkback.judge.thresholds import Thresholds
 from walkback.nets import nets
+from walkback.report import published
+from walkback.report.content import Drawing, identity_table, recipe_table
+from walkback.report.csv import render_csv
+from walkback.report.figures import save_figure
+from walkback.report.markdown import escape, render_figure, render_table
+from walkback.report.tables import Table
 from walkback.rules import resolve_rule, rules
+from walkback.store import Store
+from walkback.store.files import write_atomic
+from walkback.studies import five_rule, paper, studies
+from walkback.studies.agreement import ep_against_frozen, points_of
+from walkback.studies.answers import Answers, data_of
 
-FOLDER = Path(__file__).parent / "reference"
+FOLDER, RESULTS = (Path(__file__).parent / name for name in ("reference", "results"))
+PAGES, RUNS = RESULTS / "pages", RESULTS / "cifar10"
+COMMAND = "walkback audit paper --judge-only --store docs/results/cifar10"
+RESULTS_NOTE = "<!-- Rendered by `make docs` from pages/ and the runs in cifar10/; do not edit. -->\n\n"
 NOTE = "<!-- Rendered by `make docs` from the code; do not edit. -->\n\n"
 
 
@@ -65,7 +82,67 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
+def results(folder: Path = RUNS) -> dict[str, bytes]:
+    """File name → bytes of all that docs/results shows, from the runs in a folder and nothing else."""
+    store = Store.existing(folder)
+    answers = Answers(store, data_of(store, [arm.data for arm in paper.ARMS]))
+    tables = {found.name: found for found in paper.tables(answers)}
+    drawings = {found.text.name: found for found in paper.figures(answers)}
+    return {
+        **{name: text.encode() for name, text in results_pages(answers, tables, drawings).items()},
+        **{f"tables/{name}.csv": render_csv(found).encode() for name, found in tables.items()},
+        **{f"figures/{name}.svg": draw_svg(found) for name, found in drawings.items()},
+    }
+
+
+def results_pages(
+    answers: Answers, tables: dict[str, Table], drawings: dict[str, Drawing]
+) -> dict[str, str]:
+    """The templates in docs/results/pages with tables, figures and sentences filled in."""
+
+    def show_table(name: str, hide: str = "") -> str:
+        """The table, the command that makes it, and its numbers for machines."""
+        found = tables[name]
+        shown = replace(found, columns=tuple(c for c in found.columns if c.header != hide))
+        source = f"`{COMMAND}` writes `report/tables/{name}.md`; [CSV](tables/{name}.csv)."
+        return f"{render_table(shown)}\n\n{source}"
+
+    def show_study(number: str, name: str) -> str:
+        ours = f" Ours: {studies[name].ours}." if studies[name].ours else ""
+        return f"## {number} {name}\n\n{escape(studies[name].question + ours)}"
+
+    judged = [answer.artifact for answer in answers.of(five_rule.ARM) if answer.artifact]
+    nets = [name for name in drawings if name.startswith("architecture-")]
+    context = {
+        "table": show_table,
+        "study": show_study,
+        "figure": lambda name: render_figure(drawings[name].text),
+        "escape": escape,
+        "command": COMMAND,
+        "store": "docs/results/cifar10",
+        "finished": len(tables["provenance"].rows),
+        "planned": len(paper.STUDY.runs(answers.data)),
+        "paper_runs": published.RUNS,
+        "record": "\n\n".join(map(render_table, (recipe_table(judged), identity_table(judged)))),
+        "points": points_of(answers),
+        "ep_against_frozen": ep_against_frozen(),
+        "nets": [(name, drawings[name].text.caption.split(",")[0]) for name in nets],
+    }
+    templates = Environment(loader=FileSystemLoader(PAGES), undefined=StrictUndefined, trim_blocks=True)
+    return {
+        file.removesuffix(".j2"): RESULTS_NOTE + templates.get_template(file).render(context) + "\n"
+        for file in sorted(templates.list_templates())
+    }
+
+
+def draw_svg(drawing: Drawing) -> bytes:
+    return save_figure(drawing.text.name, drawing.draw, ["svg"])["svg"]
+
+
 if __name__ == "__main__":
     for name, text in pages().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-        sys.stdout.write(f"{name}\n")
+        write_atomic(FOLDER / name, text.encode())
+        sys.stdout.write(f"reference/{name}\n")
+    for name, data in results().items():
+        write_atomic(RESULTS / name, data)
+        sys.stdout.write(f"results/{name}\n")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from walkback.report.figures import _drawable, _limits, _over_epochs, _pens, draw_figures
+from walkback.report.figures import _limits, draw_figures, drawable, over_epochs, pens_of
 from walkback.report.svg import inline_svg
 
 
@@ -28,19 +28,19 @@ def test_metadata_tells_no_date_and_no_program(written: Path) -> None:
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_a_gap(value: float | None) -> None:
-    assert math.isnan(_drawable(value, log=False))
+    assert math.isnan(drawable(value, log=False))
 
 
 def test_zero_is_drawn_unless_the_axis_is_logarithmic() -> None:
-    assert _drawable(0.0, log=False) == 0.0
-    assert math.isnan(_drawable(0.0, log=True))
+    assert drawable(0.0, log=False) == 0.0
+    assert math.isnan(drawable(0.0, log=True))
 
 
 def test_median_is_drawn_only_where_every_seed_has_a_number(runs: Any) -> None:
     runs.add("bp", seed=1, accuracy=0.5)
     runs.add("bp", seed=2, accuracy=math.nan)
     item = runs.judged()[0]
-    curves = _over_epochs(item.runs, "accuracy.test@1", log=False, scale=1.0)
+    curves = over_epochs(item.runs, "accuracy.test@1", log=False, scale=1.0)
     assert np.isnan(curves.median).all()
     assert (curves.seeds[0] == 0.5).all()
 
@@ -68,7 +68,7 @@ def test_rules_differ_in_more_than_colour(runs: Any) -> None:
     for index in range(20):
         runs.add("rule", label=f"r{index:02d}")
     runs.add("frozen")
-    pens = _pens(runs.judged())
+    pens = pens_of(runs.judged())
     assert len({(pen.colour, pen.marker) for pen in pens}) == len(pens)
     assert len({(pen.marker, pen.dashes) for pen in pens}) == len(pens)
 

@@ -10,6 +10,7 @@ from walkback.cli.main import run
 from walkback.core.spec import Call
 from walkback.data import load_dataset
 from walkback.run.cost import Cost, measure_cost
+from walkback.run.full import measure_missing
 from walkback.run.many import run_many
 from walkback.run.one import kept_epochs, run_one
 from walkback.run.plan import plan_runs
@@ -28,12 +29,13 @@ def digits():
 @pytest.fixture
 def tiny(monkeypatch):
     rules = ("bp", "frozen", "dose(cosine=0.5)")
+    arm = Arm(rules, TINY, "digits", seeds=(1, 2), recipe={"epochs": 2}, full=(1, 2))
     study = Study(
         "tiny",
         "Does it run?",
-        (Arm(rules, TINY, "digits", seeds=(1, 2), recipe={"epochs": 2}),),
+        (arm,),
         ours="all of it",
-        tables=operating_curve,
+        tables=lambda answers: operating_curve(answers, arm),
     )
     monkeypatch.setitem(studies._entries, "tiny", study)
     return study
@@ -86,11 +88,15 @@ def test_a_half_finished_study_is_reported_with_its_gaps_named_and_finished_late
     table = (out / "tables" / "runs.csv").read_text(encoding="utf-8").splitlines()
     assert table[0].endswith("finished,diverged,running,not run")
     assert [row for row in table if row.endswith(",0,0,0,2")], "a rule without any run is in the table"
-    before = store.find(specs[0].name).path.stat().st_mtime_ns
+    weights = store.find(specs[0].name).path / "checkpoints"
+    before = weights.stat().st_mtime_ns
     assert run(command) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["finished"], answer["not_run"]) == (6, [])
-    assert store.find(specs[0].name).path.stat().st_mtime_ns == before, "a finished run is left alone"
+    assert weights.stat().st_mtime_ns == before, "a finished run is left alone"
+    full = [bundle.members("full") for bundle in store.bundles()]
+    assert full == [["full/epoch-0001.csv", "full/epoch-0002.csv"]] * 6, "and measured in full where asked"
+    assert measure_missing(store.bundles()[0], [1, 2, 9]) == []
     curve = (out / "tables" / "dose-response.md").read_text(encoding="utf-8")
     assert "fresh" in curve and "+0.50" in curve
 

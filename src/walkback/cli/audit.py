@@ -13,6 +13,7 @@ from walkback.cli.output import Json, Logic, StoreOption, emit_json, say, stdout
 if TYPE_CHECKING:
     from walkback.core.spec import RunSpec
     from walkback.data import Dataset
+    from walkback.run.plan import Identified
     from walkback.store import Store
     from walkback.studies import Study
 
@@ -40,23 +41,41 @@ def audit(
     """Train the runs of a study, judge them and write its report.
 
     Interrupt it as you like: the same command goes on from the last epoch, and --judge-only reports what
-    is there meanwhile. Studies share a store: a run that two of them need is trained once.
+    is there meanwhile, without the data set. Studies share a store: a run that two of them need is
+    trained once.
     """
     from walkback.cli.session import check_device, default_workers, train_all
     from walkback.store import Store
     from walkback.studies import studies
+    from walkback.studies.answers import data_of
 
     chosen = studies[study]
+    if judge_only and not plan and data_dir is None:
+        folder = Store.existing(store) if Path(store).is_dir() else Store(store)
+        known = data_of(folder, [arm.data for arm in chosen.arms])
+        return _show_answer(chosen, known, folder, out, logic, json)
     check_device(device)
-    data = chosen.load(data_dir)
-    specs, folder = chosen.runs(data), Store(store)
+    data, folder = chosen.load(data_dir), Store(store)
+    specs, held = chosen.runs(data), list(data.values())
     if plan:
-        return _show_plan(chosen, specs, folder, list(data.values()), workers or default_workers(), json)
+        return _show_plan(chosen, specs, folder, held, workers or default_workers(), json)
     if not judge_only:
         if not json:
             say(f"{len(specs)} runs into {store}. {chosen.question}")
-        train_all(specs, folder, list(data.values()), workers=workers or default_workers(), device=device)
-    return _show_answer(chosen, specs, folder, out, logic, json)
+        train_all(specs, folder, held, workers=workers or default_workers(), device=device)
+        _measure_in_full(chosen, data, folder, json)
+    return _show_answer(chosen, data, folder, out, logic, json)
+
+
+def _measure_in_full(study: Study, data: Mapping[str, Dataset], store: Store, json: bool) -> None:
+    """The full tier where the study wants it and it is not there yet."""
+    from walkback.run.full import measure_missing
+
+    for spec, epochs in study.full_epochs(data).items():
+        bundle = store.find(spec.name)
+        done = measure_missing(bundle, epochs) if bundle is not None else []
+        if done and not json:
+            say(f"{spec.name}: full tier at epoch {', '.join(map(str, done))}")
 
 
 def _show_plan(
@@ -138,7 +157,7 @@ def _duration(seconds: float) -> str:
 
 
 def _show_answer(
-    study: Study, specs: Sequence[RunSpec], store: Store, out: Path, logic: str, json: bool
+    study: Study, data: Mapping[str, Identified], store: Store, out: Path, logic: str, json: bool
 ) -> int:
     """Judge what is there; every run that is not is named."""
     from walkback.core.errors import BadInput
@@ -146,7 +165,9 @@ def _show_answer(
     from walkback.report import write_report
     from walkback.report.tables import names_of
     from walkback.report.terminal import verdict_table
+    from walkback.studies.answers import Answers
 
+    specs = study.runs(data)
     states = {spec: _state(spec, store)["state"] for spec in specs}
     found = [bundle for spec in specs if (bundle := store.find(spec.name)) is not None]
     bundles = [bundle for bundle in found if bundle.measurements().epochs]
@@ -157,7 +178,10 @@ def _show_answer(
         )
     judged = judge_bundles(bundles, logic=logic)
     page = write_report(
-        judged, out, title=f"walkback audit: {study.name}", study=study.chapter(judged, states)
+        judged,
+        out,
+        title=f"walkback audit: {study.name}",
+        study=study.chapter(Answers(store, data), states),
     )
     missing = [spec.name for spec, state in states.items() if state == "not run"]
     if json:

@@ -87,12 +87,13 @@ def _data(store: str) -> list[dict[str, Any]]:
 
 
 def _studies(store: str) -> list[dict[str, Any]]:
+    from walkback.run.plan import Known
     from walkback.studies import studies
 
     return [
         {
             "name": name,
-            "runs": sum(len(arm.rules) * len(arm.seeds) for arm in studies[name].arms),
+            "runs": len(studies[name].runs({arm.data: Known("") for arm in studies[name].arms})),
             "data": ", ".join(sorted({arm.data for arm in studies[name].arms})),
             "question": studies[name].question,
         }

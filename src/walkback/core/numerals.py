@@ -41,6 +41,11 @@ def percent(share: float | None) -> str:
     return _gap(share) or f"{100 * share:.1f}"  # type: ignore[operator]
 
 
+def share(value: float | None) -> str:
+    """A share with three decimals and no leading zero, as the FA paper prints accuracies."""
+    return _gap(value) or f"{value:.3f}".removeprefix("0")
+
+
 def points(share: float | None) -> str:
     """A difference of shares in percentage points, signed."""
     return _gap(share) or _signed(100 * share, 1)  # type: ignore[operator]

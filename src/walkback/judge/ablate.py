@@ -27,18 +27,23 @@ def ablate(
 
 
 def _row(item: Judged) -> dict[str, Any]:
+    return {"rule": item.label, **decisions(item)}
+
+
+def decisions(item: Judged) -> dict[str, str]:
+    """What each body of evidence decides about one rule."""
     above_chance = _every(_above_chance(run) for run in item.runs)
     gammas = [run.number("alignment.gamma_mean@1") for run in item.runs]
     aligned = _every(None if gamma is None else gamma > 0 for gamma in gammas)
     status_quo = _both(above_chance, aligned)
     fires = {reason.check: reason.fires for reason in item.verdict.reasons}
-    decisions = {
+    decided = {
         "accuracy": above_chance,
         "accuracy + Γ": status_quo,
         **{f"+ {check}": _both(status_quo, _not(fires[check])) for check in ("D1", "D2", "D3")},
         "full": _full(item.verdict),
     }
-    return {"rule": item.label, **{name: _words(decisions[name]) for name in EVIDENCE}}
+    return {name: _words(decided[name]) for name in EVIDENCE}
 
 
 def _above_chance(run: Evidence) -> bool | None:

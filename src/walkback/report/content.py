@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from walkback.core.verdict import Reason, Verdict
 from walkback.judge.assemble import Judged
@@ -24,6 +24,9 @@ from walkback.report.tables import (
     verdict_rows,
 )
 from walkback.store import Bundle
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,21 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """A figure that is still to be drawn, and what is said about it."""
+
+    text: FigureText
+    draw: Callable[[], Figure]
+
+
+@dataclass(frozen=True)
 class Chapter:
-    """What a study asks, which part of it is walkback's own, and the tables it is read from."""
+    """What a study asks, which part of it is walkback's own, and the tables and figures it is read from."""
 
     question: str
     ours: str
     tables: Sequence[Table]
+    drawings: Sequence[Drawing] = ()
 
 
 @dataclass(frozen=True)
@@ -96,8 +108,8 @@ def build_report(judged: Sequence[Judged], title: str, study: Chapter | None = N
         full=full if full.rows else None,
         trajectory=trajectory_rows(judged),
         thresholds=_thresholds([item.verdict for item in judged]),
-        recipe=_facts("recipe", "How the runs were trained and measured.", judged, _recipe_of),
-        identity=_facts("identity", "Which data: SHA-256 of what was used.", judged, _identity_of),
+        recipe=recipe_table(judged),
+        identity=identity_table(judged),
         environment=_facts("environment", "What the runs were computed with.", judged, _environment_of),
         notes=(DISCLAIMER, f"Verdict logic: {logics}.", *_full_note(names, judged)),
     )
@@ -329,6 +341,14 @@ def _used(name: str, verdicts: Sequence[Verdict]) -> str:
     skipped = {"validity": "paper", "compat": "artifact"}.get(name)
     used = [verdict.evidence["thresholds"][name] for verdict in verdicts if verdict.logic != skipped]
     return ", ".join(dict.fromkeys(map(words.limit, used))) or "not used"
+
+
+def recipe_table(judged: Sequence[Judged]) -> Table:
+    return _facts("recipe", "How the runs were trained and measured.", judged, _recipe_of)
+
+
+def identity_table(judged: Sequence[Judged]) -> Table:
+    return _facts("identity", "Which data: SHA-256 of what was used.", judged, _identity_of)
 
 
 def _facts(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ FORMATS: Mapping[str, Mapping[str, None]] = {
 
 def draw_figures(judged: Sequence[Judged]) -> dict[str, bytes]:
     """`layer-profile`, `trajectory`, and `full-tier` where it was measured: file name to bytes."""
-    drawings = {"layer-profile": _draw_layer_profile, "trajectory": _draw_trajectory}
+    drawings = {"layer-profile": _draw_layer_profile, "trajectory": draw_trajectory}
     if any(map(full_runs, judged)):
         drawings["full-tier"] = _draw_full_tier
     return {
@@ -73,7 +73,9 @@ _STYLE = {
 }
 
 
-def save_figure(name: str, draw: Callable[[], Figure]) -> dict[str, bytes]:
+def save_figure(
+    name: str, draw: Callable[[], Figure], formats: Iterable[str] = FORMATS
+) -> dict[str, bytes]:
     """The drawing in every format, by ending, in walkback's own style."""
     import matplotlib.style
 
@@ -82,15 +84,15 @@ def save_figure(name: str, draw: Callable[[], Figure]) -> dict[str, bytes]:
     with matplotlib.style.context(["default", {**_STYLE, "svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = draw()
-        for ending, metadata in FORMATS.items():
+        for ending in formats:
             out = io.BytesIO()
-            figure.savefig(out, format=ending, metadata=dict(metadata))
+            figure.savefig(out, format=ending, metadata=dict(FORMATS[ending]))
             saved[ending] = out.getvalue()
     return saved
 
 
 @dataclass(frozen=True)
-class _Pen:
+class Pen:
     """How one rule is drawn wherever it appears."""
 
     name: str
@@ -106,26 +108,26 @@ _DASHES = ("-", (0, (5, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (3, 1)), (0, (8, 2))
 _BLACK, _DOTTED = "#000000", (0, (1, 1.3))
 
 
-def _pens(judged: Sequence[Judged]) -> list[_Pen]:
+def pens_of(judged: Sequence[Judged]) -> list[Pen]:
     pens, rules, baselines = [], 0, 0
     for name, item in zip(names_of(judged), judged, strict=True):
         if item.role == "baseline":
-            pens.append(_Pen(name, _BLACK, "x+12"[baselines % 4], _DOTTED, 1.1))
+            pens.append(Pen(name, _BLACK, "x+12"[baselines % 4], _DOTTED, 1.1))
             baselines += 1
         else:
             colour, marker = COLOURS[rules % len(COLOURS)], _MARKERS[rules % len(_MARKERS)]
-            pens.append(_Pen(name, colour, marker, _DASHES[rules % len(_DASHES)]))
+            pens.append(Pen(name, colour, marker, _DASHES[rules % len(_DASHES)]))
             rules += 1
     return pens
 
 
-def _solid_pens(judged: Sequence[Judged]) -> list[_Pen]:
+def _solid_pens(judged: Sequence[Judged]) -> list[Pen]:
     """Where dashes mean "clamped" or "ceiling", rules are told apart by colour and marker alone."""
-    return [pen if pen.dashes == _DOTTED else replace(pen, dashes="-") for pen in _pens(judged)]
+    return [pen if pen.dashes == _DOTTED else replace(pen, dashes="-") for pen in pens_of(judged)]
 
 
 @dataclass(frozen=True)
-class _Curves:
+class Curves:
     """The seeds of one rule over a shared x; NaN wherever there is no number to draw."""
 
     x: NDArray[np.float64]
@@ -147,13 +149,13 @@ def _draw_layer_profile(judged: Sequence[Judged]) -> Figure:
     )
     pens = _solid_pens(judged)
     for axis, (title, quantity, log) in zip(axes, panels, strict=True):
-        _dress(axis, title, "layer", log)
+        dress(axis, title, "layer", log)
         for pen, item in zip(pens, judged, strict=True):
-            _plot(axis, pen, _over_layers(item.runs, quantity, log))
+            plot_curves(axis, pen, _over_layers(item.runs, quantity, log))
     for pen, item in zip(pens, judged, strict=True):
-        _plot_open(axes[2], pen, _over_layers(item.runs, "alignment.cosine_compat@1", False))
-    _zero(axes[2])
-    _finish(figure, axes, pens, [_sample("exact", True), _sample("clamped", False)])
+        plot_open(axes[2], pen, _over_layers(item.runs, "alignment.cosine_compat@1", False))
+    mark_zero(axes[2])
+    finish(figure, axes, pens, [_sample("exact", True), _sample("clamped", False)])
     return figure
 
 
@@ -161,20 +163,20 @@ def _draw_full_tier(judged: Sequence[Judged]) -> Figure:
     figure, axes = make_panels(1, 2, height=2.75)
     named = zip(_solid_pens(judged), judged, strict=True)
     drawn = [(pen, runs) for pen, item in named if (runs := full_runs(item))]
-    _dress(axes[0], "Nudge ν (gradient: 1)", "layer", False)
-    _dress(axes[1], "Perturbation correlation ρ", "layer", False)
+    dress(axes[0], "Nudge ν (gradient: 1)", "layer", False)
+    dress(axes[1], "Perturbation correlation ρ", "layer", False)
     for pen, runs in drawn:
         _shade_random(axes[0], pen, runs)
-        _plot(axes[0], pen, _over_layers(runs, "nudge.ratio@1", False))
-        _plot(axes[1], pen, _over_layers(runs, "perturbation.rho@1", False))
-        _plot_open(axes[1], pen, _over_layers(runs, "perturbation.ceiling@1", False))
+        plot_curves(axes[0], pen, _over_layers(runs, "nudge.ratio@1", False))
+        plot_curves(axes[1], pen, _over_layers(runs, "perturbation.rho@1", False))
+        plot_open(axes[1], pen, _over_layers(runs, "perturbation.ceiling@1", False))
     for axis in axes:
-        _zero(axis)
-    _finish(figure, axes, [pen for pen, _ in drawn], [_sample("credit", True), _sample("ceiling", False)])
+        mark_zero(axis)
+    finish(figure, axes, [pen for pen, _ in drawn], [_sample("credit", True), _sample("ceiling", False)])
     return figure
 
 
-def _draw_trajectory(judged: Sequence[Judged]) -> Figure:
+def draw_trajectory(judged: Sequence[Judged], pens: Sequence[Pen] = ()) -> Figure:
     figure, axes = make_panels(2, 2, height=4.6)
     growth, reference, quantity = _limits(judged)
     title = "Reference validity r/128" if "validity" in quantity else "Reference ‖g‖, mean-reduced"
@@ -184,15 +186,15 @@ def _draw_trajectory(judged: Sequence[Judged]) -> Figure:
         (title, quantity, True),
         ("Deep cosine (layers ≥ 1)", "alignment.deep_cosine@1", False),
     )
-    pens = _pens(judged)
+    pens = pens or pens_of(judged)
     for axis, (title, quantity, log) in zip(axes, panels, strict=True):
-        _dress(axis, title, "epoch", log)
+        dress(axis, title, "epoch", log)
         scale = 100.0 if quantity == "accuracy.test@1" else 1.0
         for pen, item in zip(pens, judged, strict=True):
-            _plot(axis, pen, _over_epochs(item.runs, quantity, log, scale))
-    _threshold(axes[1], growth, "D1 fires above", above=True)
-    _threshold(axes[2], reference, "D2 fires below", above=False)
-    _finish(figure, axes, pens, [])
+            plot_curves(axis, pen, over_epochs(item.runs, quantity, log, scale))
+    mark_threshold(axes[1], growth, "D1 fires above", above=True)
+    mark_threshold(axes[2], reference, "D2 fires below", above=False)
+    finish(figure, axes, pens, [])
     return figure
 
 
@@ -205,13 +207,13 @@ def _limits(judged: Sequence[Judged]) -> tuple[float, float, str]:
     return limits.get("D1", default.growth), limits.get("D2", default.validity), quantity
 
 
-def _over_layers(runs: Sequence[Evidence], quantity: str, log: bool) -> _Curves:
+def _over_layers(runs: Sequence[Evidence], quantity: str, log: bool) -> Curves:
     layers = sorted({layer for run in runs for layer in run.measurements.layers(run.epoch)})
-    table = [[_drawable(run.number(quantity, layer), log) for layer in layers] for run in runs]
+    table = [[drawable(run.number(quantity, layer), log) for layer in layers] for run in runs]
     return _curves(layers, table, [False] * len(runs))
 
 
-def _over_epochs(runs: Sequence[Evidence], quantity: str, log: bool, scale: float) -> _Curves:
+def over_epochs(runs: Sequence[Evidence], quantity: str, log: bool, scale: float) -> Curves:
     epochs = sorted({epoch for run in runs for epoch in run.measurements.epochs})
     table = [_by_epoch(run, quantity, epochs, log, scale) for run in runs]
     return _curves(epochs, table, [run.status.get("state") == "diverged" for run in runs])
@@ -219,15 +221,15 @@ def _over_epochs(runs: Sequence[Evidence], quantity: str, log: bool, scale: floa
 
 def _by_epoch(run: Evidence, quantity: str, epochs: Sequence[int], log: bool, scale: float) -> list[float]:
     found = {r.epoch: r.number for r in run.measurements if r.quantity == quantity and r.layer is None}
-    return [scale * _drawable(found.get(epoch), log) for epoch in epochs]
+    return [scale * drawable(found.get(epoch), log) for epoch in epochs]
 
 
-def _curves(x: Sequence[int], table: list[list[float]], ended: Sequence[bool]) -> _Curves:
+def _curves(x: Sequence[int], table: list[list[float]], ended: Sequence[bool]) -> Curves:
     seeds = np.array(table, dtype=np.float64).reshape(len(table), len(x))
-    return _Curves(np.array(x, dtype=np.float64), seeds, ended)
+    return Curves(np.array(x, dtype=np.float64), seeds, ended)
 
 
-def _drawable(value: float | None, log: bool) -> float:
+def drawable(value: float | None, log: bool) -> float:
     """The value, or NaN for a gap: a missing number is not drawn, least of all as zero."""
     if value is None or not math.isfinite(value) or (log and value <= 0):
         return math.nan
@@ -242,7 +244,7 @@ def make_panels(rows: int, columns: int, height: float) -> tuple[Figure, list[Ax
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def _dress(axis: Axes, title: str, x_name: str, log: bool) -> None:
+def dress(axis: Axes, title: str, x_name: str, log: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_title(title)
@@ -254,7 +256,7 @@ def _dress(axis: Axes, title: str, x_name: str, log: bool) -> None:
         axis.minorticks_off()
 
 
-def _plot(axis: Axes, pen: _Pen, curves: _Curves) -> None:
+def plot_curves(axis: Axes, pen: Pen, curves: Curves) -> None:
     """Thin lines for seeds, a bold one for their median."""
     if len(curves.seeds) > 1:
         for values in curves.seeds:
@@ -275,14 +277,14 @@ def _plot(axis: Axes, pen: _Pen, curves: _Curves) -> None:
             _mark_end(axis, pen, curves.x, values)
 
 
-def _mark_end(axis: Axes, pen: _Pen, x: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+def _mark_end(axis: Axes, pen: Pen, x: NDArray[np.float64], values: NDArray[np.float64]) -> None:
     known = np.flatnonzero(np.isfinite(values))
     if len(known):
         last = known[-1]
         axis.plot(x[last], values[last], marker="x", markersize=8, markeredgewidth=2, color=pen.colour)
 
 
-def _plot_open(axis: Axes, pen: _Pen, curves: _Curves) -> None:
+def plot_open(axis: Axes, pen: Pen, curves: Curves) -> None:
     """Medians of what a quantity is read beside, open and dashed."""
     axis.plot(
         curves.x,
@@ -297,31 +299,31 @@ def _plot_open(axis: Axes, pen: _Pen, curves: _Curves) -> None:
     )
 
 
-def _shade_random(axis: Axes, pen: _Pen, runs: Sequence[Evidence]) -> None:
+def _shade_random(axis: Axes, pen: Pen, runs: Sequence[Evidence]) -> None:
     """Where ν of random directions lies: what counts as zero."""
     mean, sd = (_over_layers(runs, f"nudge.band_{name}@1", False) for name in ("mean", "sd"))
     low, high = mean.median - sd.median, mean.median + sd.median
     axis.fill_between(mean.x, low, high, color=pen.colour, alpha=0.15, linewidth=0)
 
 
-def _zero(axis: Axes) -> None:
+def mark_zero(axis: Axes) -> None:
     axis.axhline(0, color="#999999", linewidth=0.7, zorder=0.5)
 
 
-def _threshold(axis: Axes, value: float, label: str, *, above: bool) -> None:
-    """A grey line where a detector fires, named at its left end."""
-    if not _has_data(axis):
+def mark_threshold(axis: Axes, value: float, label: str, *, above: bool, end: str = "left") -> None:
+    """A grey line where a detector fires, named at one of its ends."""
+    if not has_data(axis):
         return
     low, high = axis.get_ylim()
     axis.set_ylim(min(low, value / 6), max(high, value * 6))  # room for its name on either side
     axis.axhline(value, color="#666666", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
     axis.annotate(
         label,
-        (0, value),
-        (3, 2 if above else -2),
+        (0 if end == "left" else 1, value),
+        (3 if end == "left" else -3, 2 if above else -2),
         xycoords=("axes fraction", "data"),
         textcoords="offset points",
-        ha="left",  # every run starts on the quiet side, so this corner is free
+        ha=end,  # every run starts on the quiet side, so the left corner is mostly free
         va="bottom" if above else "top",
         fontsize=7,
         color="#444444",
@@ -330,15 +332,15 @@ def _threshold(axis: Axes, value: float, label: str, *, above: bool) -> None:
     )
 
 
-def _finish(figure: Figure, axes: Sequence[Axes], pens: Sequence[_Pen], extra: list[Line2D]) -> None:
+def finish(figure: Figure, axes: Sequence[Axes], pens: Sequence[Pen], extra: list[Line2D]) -> None:
     """One legend above all panels, and a word in panels that have nothing to show."""
     for axis in axes:
-        if not _has_data(axis):
+        if not has_data(axis):
             axis.set(xticks=[], yticks=[])
             axis.text(0.5, 0.5, "not measured", transform=axis.transAxes, ha="center", color="#666666")
     if extra:
         axes[-1].legend(handles=extra, loc="best", fontsize=7, handlelength=2.6)
-    handles = [_legend_line(pen) for pen in pens]
+    handles = [legend_line(pen) for pen in pens]
     columns = _legend_columns(pens)
     figure.set_figheight(figure.get_figheight() + 0.17 * (math.ceil(len(pens) / columns) - 1))
     figure.legend(
@@ -350,19 +352,19 @@ def _finish(figure: Figure, axes: Sequence[Axes], pens: Sequence[_Pen], extra: l
     )
 
 
-def _legend_columns(pens: Sequence[_Pen]) -> int:
+def _legend_columns(pens: Sequence[Pen]) -> int:
     """As many as fit the width: about 110 characters, ten of them taken by a line's sample."""
     longest = max(len(plain_label(pen.name)) for pen in pens)
     return min(len(pens), max(1, 110 // (longest + 10)))
 
 
-def _has_data(axis: Axes) -> bool:
+def has_data(axis: Axes) -> bool:
     """Whether anything measured is drawn; lines that span the panel do not count."""
     own = (line for line in axis.get_lines() if line.get_transform() == axis.transData)
     return any(np.isfinite(np.asarray(line.get_ydata(), dtype=float)).any() for line in own)
 
 
-def _legend_line(pen: _Pen) -> Line2D:
+def legend_line(pen: Pen) -> Line2D:
     from matplotlib.lines import Line2D
 
     return Line2D(

@@ -15,7 +15,8 @@ from walkback.store.provenance import installed
 
 def render_html(report: Report, figures: Mapping[str, bytes]) -> str:
     """`figures` holds `<name>.svg` for each figure of the report."""
-    drawings = inline_figures(report.figures, figures)
+    own = [drawing.text for drawing in report.study.drawings] if report.study else []
+    drawings = inline_figures([*report.figures, *own], figures)
     return render_page("report.html.j2", report=report, drawings=drawings, survives=words.survives)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from walkback.report import words
-from walkback.report.content import Chapter, Report, Section
+from walkback.report.content import Chapter, FigureText, Report, Section
 from walkback.report.tables import Table
 
 
@@ -20,10 +20,7 @@ def render_markdown(report: Report) -> str:
         "## Verdicts",
         render_table(report.verdicts),
         "## Figures",
-        *(
-            f"![{escape(fig.alt)}](figures/{fig.name}.svg)\n\n{escape(fig.caption)}"
-            for fig in report.figures
-        ),
+        *map(render_figure, report.figures),
         *(block for section in report.sections for block in _section(section)),
         "## Thresholds",
         render_table(report.thresholds),
@@ -43,6 +40,11 @@ def render_table(table: Table) -> str:
     return f"{escape(table.caption)}\n\n" + "\n".join(lines)
 
 
+def render_figure(figure: FigureText) -> str:
+    """An image that lies in `figures/`, and its caption."""
+    return f"![{escape(figure.alt)}](figures/{figure.name}.svg)\n\n{escape(figure.caption)}"
+
+
 def escape(text: str) -> str:
     """Text that stays text: no pipe ends a cell, nothing turns into a tag, a link, emphasis or maths."""
     return re.sub(r"([\\`*_\[\]<>|~$#])", r"\\\1", re.sub(r"\s+", " ", text))
@@ -52,7 +54,8 @@ def _study(study: Chapter | None) -> list[str]:
     if study is None:
         return []
     ours = [escape(f"Ours: {study.ours}.")] if study.ours else []
-    return ["## The study", escape(study.question), *ours, *map(render_table, study.tables)]
+    figures = [render_figure(drawing.text) for drawing in study.drawings]
+    return ["## The study", escape(study.question), *ours, *map(render_table, study.tables), *figures]
 
 
 def _section(section: Section) -> list[str]:

@@ -15,6 +15,7 @@ from walkback.core.numerals import limit as limit
 from walkback.core.numerals import number as number
 from walkback.core.numerals import percent as percent
 from walkback.core.numerals import points as points
+from walkback.core.numerals import share as share
 from walkback.core.quantities import Reading
 from walkback.core.verdict import Outcome, Reason, Verdict
 

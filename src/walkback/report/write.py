@@ -7,9 +7,9 @@ from pathlib import Path
 
 from walkback.core.errors import BadInput
 from walkback.judge.assemble import Judged
-from walkback.report.content import Chapter, Report, build_report
+from walkback.report.content import Chapter, Drawing, Report, build_report
 from walkback.report.csv import render_csv
-from walkback.report.figures import draw_figures
+from walkback.report.figures import draw_figures, save_figure
 from walkback.report.html import render_html
 from walkback.report.latex import render_latex
 from walkback.report.markdown import render_markdown, render_table
@@ -24,13 +24,22 @@ def write_report(
     if not judged:
         raise BadInput("There is nothing to report: no verdicts were given.")
     report = build_report(judged, title, study)
-    figures = draw_figures(judged)
+    figures = draw_figures(judged) | draw_all(study.drawings if study else ())
     files = _tables(report) | {f"figures/{name}": data for name, data in figures.items()}
     files["report.md"] = render_markdown(report).encode()
     files["report.html"] = render_html(report, figures).encode()
     for name, data in files.items():
         write_atomic(Path(out) / name, data)
     return Path(out) / "report.html"
+
+
+def draw_all(drawings: Sequence[Drawing]) -> dict[str, bytes]:
+    """File name to bytes, each drawing in every format."""
+    return {
+        f"{drawing.text.name}.{ending}": data
+        for drawing in drawings
+        for ending, data in save_figure(drawing.text.name, drawing.draw).items()
+    }
 
 
 def _tables(report: Report) -> dict[str, bytes]:

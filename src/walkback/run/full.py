@@ -36,9 +36,19 @@ def measure_stored(bundle: Bundle, epochs: Sequence[int] | None = None, draws: i
     with Store(bundle.path.parent).hold(bundle.path.name):
         for epoch in wanted:
             table = _measure(bundle, epoch, draws)
-            name = f"full/epoch-{epoch:04d}.csv"
-            bundle.commit([Member(name, "full", table.to_csv().encode(), epoch)])
+            bundle.commit([Member(_member(epoch), "full", table.to_csv().encode(), epoch)])
     return wanted
+
+
+def measure_missing(bundle: Bundle, epochs: Sequence[int], draws: int = DRAWS) -> list[int]:
+    """Measure those of the epochs whose checkpoint is there and whose full tier is not; the epochs done."""
+    there = set(bundle.checkpoint_epochs())
+    wanted = [e for e in epochs if e in there and _member(e) not in bundle.members("full")]
+    return measure_stored(bundle, wanted, draws) if wanted else []
+
+
+def _member(epoch: int) -> str:
+    return f"full/epoch-{epoch:04d}.csv"
 
 
 def _measure(bundle: Bundle, epoch: int, draws: int) -> Measurements:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from walkback.core.errors import BadInput
 from walkback.core.spec import Call, RunSpec, Value
-from walkback.data import Dataset, datasets
+from walkback.data import datasets
 from walkback.nets import nets
 from walkback.rules import resolve_rule
 from walkback.train.schedule import schedules
 
 HOLDOUT = 0.1  # of the training rows, the same for every rule and seed
+
+
+class Identified(Protocol):
+    """A data set, as far as the name of a run goes."""
+
+    @property
+    def identity(self) -> str: ...
+
+
+class Known(NamedTuple):
+    """A data set that is not here, known by its hash: enough to find its runs, not to train them."""
+
+    identity: str
 
 
 def plan_runs(
@@ -21,7 +34,7 @@ def plan_runs(
     rules: Sequence[str],
     seeds: Sequence[int],
     data: str,
-    dataset: Dataset,
+    dataset: Identified,
     net_options: Mapping[str, Value] | None = None,
     lr_grid: Sequence[float] | None = None,
     **recipe: Any,

@@ -9,11 +9,21 @@ from walkback.studies.study import Study as Study
 studies: Registry[Study] = Registry(
     "study",
     {
+        "batch-size": "walkback.studies.batch_size:STUDY",
+        "bridges-and-ep": "walkback.studies.bridges_and_ep:STUDY",
+        "controls": "walkback.studies.controls:STUDY",
+        "cross-architecture": "walkback.studies.cross_architecture:STUDY",
+        "decision-utility": "walkback.studies.decision_utility:STUDY",
         "digit-sums": "walkback.studies.digit_sums:STUDY",
         "dose-response": "walkback.studies.dose_response:STUDY",
+        "early-epoch": "walkback.studies.early_epoch:STUDY",
         "every-rule": "walkback.studies.every_rule:STUDY",
         "five-rule": "walkback.studies.five_rule:STUDY",
+        "paper": "walkback.studies.paper:STUDY",
         "penalty": "walkback.studies.penalty:STUDY",
         "schedule": "walkback.studies.schedule:STUDY",
+        "stem": "walkback.studies.stem:STUDY",
+        "temporal-replay": "walkback.studies.temporal_replay:STUDY",
+        "threshold-sensitivity": "walkback.studies.threshold_sensitivity:STUDY",
     },
 )

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from walkback.core.spec import Call
-from walkback.judge.assemble import Judged
 from walkback.report import words
-from walkback.report.tables import Column, Row, Table, verdict_rows
+from walkback.report.answer import NOT_RUN, Answer, over_seeds, spread_column
+from walkback.report.tables import Column, Row, Table
+from walkback.studies.answers import Answers
 from walkback.studies.digit_sums import DATA, NET, RECIPE
 from walkback.studies.study import Arm, Study
 
 FRESH = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
 FIXED = (0.3, 0.5, 0.8, 0.9, 0.95, 0.99)
-FIELDS = ("noise", "cosine", "seeds", "accuracy_mean", "accuracy_sd", "d3_gain", "verdict")
+FIELDS = ("noise", "cosine", "seeds", "accuracy", "accuracy_sd", "accuracy_gap", "d3_gain", "verdict")
+
+ARM = Arm(
+    (
+        "bp",
+        "frozen",
+        *(f"dose(cosine={cosine},noise=fresh)" for cosine in FRESH),
+        *(f"dose(cosine={cosine},noise=fixed)" for cosine in FIXED),
+    ),
+    NET,
+    DATA,
+    recipe=RECIPE,
+)
 
 
-def operating_curve(judged: Sequence[Judged]) -> list[Table]:
+def operating_curve(answers: Answers, arm: Arm = ARM) -> list[Table]:
     """One row per dose: what credit of this cosine buys, and what the protocol says of it."""
-    rows = sorted(_doses(judged), key=lambda row: (row["noise"], row["cosine"]))
+    doses = [answer for answer in answers.of(arm) if answer.name != "frozen"]
+    rows = sorted(map(_row, doses), key=lambda row: (row["noise"], row["cosine"]))
     columns = (
         Column("noise", ("noise",), numeric=False),
         Column("cosine given", ("cosine",), words.cosine),
         Column("seeds", ("seeds",)),
-        Column("accuracy", ("accuracy_mean", "accuracy_sd"), _accuracy, "%"),
+        spread_column("accuracy", "accuracy", words.percent, "%"),
         Column("gain over frozen", ("d3_gain",), words.points, "pp"),
         Column("verdict", ("verdict",), numeric=False),
     )
@@ -34,36 +46,24 @@ def operating_curve(judged: Sequence[Judged]) -> list[Table]:
     return [Table("dose-response", caption, columns, FIELDS, tuple(rows))]
 
 
-def _doses(judged: Sequence[Judged]) -> list[Row]:
-    rows: list[Row] = []
-    for item, row in zip(judged, verdict_rows(judged).rows, strict=True):
-        call = Call.parse(str(item.bundles[0].card["rule"]["variant"]))
-        if call.name in ("dose", "bp"):
-            exact = {"noise": "none", "cosine": 1.0} if call.name == "bp" else call.params
-            rows.append({**{key: row[key] for key in FIELDS[2:]}, **exact})
-    return rows
-
-
-def _accuracy(mean: float | None, sd: float | None) -> str:
-    return words.spread(words.percent(mean), words.percent(sd))
+def _row(answer: Answer) -> Row:
+    call = Call.parse(answer.spec["rule"])
+    dose = {"noise": "none", "cosine": 1.0} if call.name == "bp" else call.params
+    judged = answer.artifact
+    return {
+        "noise": dose["noise"],
+        "cosine": dose["cosine"],
+        "seeds": len(answer.runs),
+        **over_seeds("accuracy", answer, lambda run: run.accuracy),
+        "d3_gain": judged.verdict.reasons[2].value if judged else None,
+        "verdict": judged.verdict.verdict if judged else NOT_RUN,
+    }
 
 
 STUDY = Study(
     "dose-response",
     "How good must credit be before blocks learn, and does the cosine say it?",
-    (
-        Arm(
-            (
-                "bp",
-                "frozen",
-                *(f"dose(cosine={cosine},noise=fresh)" for cosine in FRESH),
-                *(f"dose(cosine={cosine},noise=fixed)" for cosine in FIXED),
-            ),
-            NET,
-            DATA,
-            recipe=RECIPE,
-        ),
-    ),
+    (ARM,),
     ours="the whole study: a calibration of the protocol with credit made from backprop's",
     tables=operating_curve,
 )

@@ -1,4 +1,4 @@
-"""What a study is: a question, the runs that answer it, and the tables it is read from."""
+"""What a study is: a question, the runs that answer it, and the tables and figures it is read from."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from walkback.core.spec import Call, RunSpec
 from walkback.data import Dataset, load_dataset
-from walkback.judge.assemble import Judged
-from walkback.report.content import Chapter
+from walkback.report.content import Chapter, Drawing
 from walkback.report.tables import Column, Table
-from walkback.run.plan import plan_runs
+from walkback.run.plan import Identified, plan_runs
+from walkback.studies.answers import Answers
 
 SEEDS = (42, 123, 456)
 STATES = ("finished", "diverged", "running", "not run")
@@ -20,61 +20,76 @@ STATES = ("finished", "diverged", "running", "not run")
 
 @dataclass(frozen=True)
 class Arm:
-    """Rules × seeds under one recipe. What is not said is `walkback train`'s default."""
+    """Rules × seeds under one recipe. What is not said is `walkback train`'s default.
+
+    `full` names the epochs whose checkpoints are measured in full after training.
+    """
 
     rules: tuple[str, ...]
     net: str
     data: str
     seeds: tuple[int, ...] = SEEDS
     recipe: Mapping[str, Any] = field(default_factory=dict)
+    full: tuple[int, ...] = ()
+
+    def plan(self, dataset: Identified) -> list[RunSpec]:
+        return plan_runs(
+            net=self.net,
+            rules=self.rules,
+            seeds=self.seeds,
+            data=self.data,
+            dataset=dataset,
+            **self.recipe,
+        )
 
 
 @dataclass(frozen=True)
 class Study:
-    """`tables` are the study's own, made from the verdicts that are there; a missing run leaves a gap."""
+    """`tables` and `figures` are its own, made from what a store answers; a missing run is a gap."""
 
     name: str
     question: str
     arms: tuple[Arm, ...]
     ours: str = ""
-    tables: Callable[[Sequence[Judged]], Sequence[Table]] = lambda judged: ()
+    tables: Callable[[Answers], Sequence[Table]] = lambda answers: ()
+    figures: Callable[[Answers], Sequence[Drawing]] = lambda answers: ()
 
     def load(self, location: str | None = None) -> dict[str, Dataset]:
         """Every data set its arms name, read once; `location` is for those that lie in a folder."""
         return {name: load_dataset(Call.parse(name), location) for name in {arm.data for arm in self.arms}}
 
-    def runs(self, data: Mapping[str, Dataset]) -> list[RunSpec]:
+    def runs(self, data: Mapping[str, Identified]) -> list[RunSpec]:
         """Every run once, first seeds first: a stopped study has whole seeds rather than whole rules."""
         planned = [
-            (arm.seeds.index(spec.seed), spec)
-            for arm in self.arms
-            for spec in plan_runs(
-                net=arm.net,
-                rules=arm.rules,
-                seeds=arm.seeds,
-                data=arm.data,
-                dataset=data[arm.data],
-                **arm.recipe,
-            )
+            (arm.seeds.index(spec.seed), spec) for arm in self.arms for spec in arm.plan(data[arm.data])
         ]
         return list(dict.fromkeys(spec for _, spec in sorted(planned, key=lambda pair: pair[0])))
 
-    def chapter(self, judged: Sequence[Judged], states: Mapping[RunSpec, str]) -> Chapter:
+    def full_epochs(self, data: Mapping[str, Identified]) -> dict[RunSpec, list[int]]:
+        """For each run the epochs that some arm wants measured in full."""
+        wanted: dict[RunSpec, set[int]] = {}
+        for arm in self.arms:
+            for spec in arm.plan(data[arm.data]) if arm.full else ():
+                wanted.setdefault(spec, set()).update(arm.full)
+        return {spec: sorted(epochs) for spec, epochs in wanted.items()}
+
+    def chapter(self, answers: Answers, states: Mapping[RunSpec, str]) -> Chapter:
         """The study's part of the report: its own tables, then which of its runs are there."""
-        return Chapter(self.question, self.ours, [*self.tables(judged), run_rows(states)])
+        tables = [*self.tables(answers), run_rows(states)]
+        return Chapter(self.question, self.ours, tables, self.figures(answers))
 
 
 def run_rows(states: Mapping[RunSpec, str]) -> Table:
     """One row per rule and recipe, with the number of seeds in each state; `not run` is a state too."""
-    counted: dict[tuple[str, str, int, str], Counter[str]] = {}
+    counted: dict[tuple[str, str, int, int, str], Counter[str]] = {}
     for spec, state in states.items():
-        key = (str(spec.rule), spec.net.name, spec.epochs, spec.schedule)
+        key = (str(spec.rule), str(spec.net), spec.epochs, spec.batch, spec.schedule)
         counted.setdefault(key, Counter())[state] += 1
-    fields = ("rule", "net", "epochs", "schedule", *STATES)
+    fields = ("rule", "net", "epochs", "batch", "schedule", *STATES)
     rows = [
         dict(zip(fields, (*key, *(counts[state] for state in STATES)), strict=True))
         for key, counts in counted.items()
     ]
-    columns = tuple(Column(name, (name,), numeric=name in ("epochs", *STATES)) for name in fields)
+    columns = tuple(Column(name, (name,), numeric=name in ("epochs", "batch", *STATES)) for name in fields)
     caption = "Every run of the study, by how far it is: the number of seeds in each state."
     return Table("runs", caption, columns, fields, tuple(rows))

@@ -1,0 +1,221 @@
+"""What a study asked for and what a store answers: one rule under one recipe, run or not run.
+
+Comparisons with the paper are tables of answers. A run that is missing, or not at its end, is a cell
+that says so; it is never a zero and its row is never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from walkback.judge.assemble import Case, Judged
+from walkback.judge.evidence import Evidence
+from walkback.report import words
+from walkback.report.published import published
+from walkback.report.tables import Column, Row, Table
+from walkback.store import Bundle
+
+NOT_RUN = "not run"
+Read = Callable[[Evidence], float | None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`case` holds the seeds that came to their end; None if none did. `spec` is the recipe asked for."""
+
+    name: str
+    spec: Mapping[str, Any]
+    planned: int
+    running: int = 0
+    case: Case | None = None
+
+    @property
+    def runs(self) -> list[Evidence]:
+        return [] if self.case is None else self.case.runs
+
+    @property
+    def bundles(self) -> list[Bundle]:
+        return [] if self.case is None else self.case.bundles
+
+    @cached_property
+    def artifact(self) -> Judged | None:
+        return None if self.case is None else self.case.judge()
+
+    @cached_property
+    def paper(self) -> Judged | None:
+        return None if self.case is None else self.case.judge(logic="paper")
+
+    @property
+    def recipe(self) -> str:
+        spec = self.spec
+        return f"{spec['epochs']} epochs, {spec['schedule']}, batch {spec['batch']}, rate {spec['lr']:g}"
+
+    def at(self, epoch: int) -> Answer:
+        """The same runs as they were at an epoch; a run that was not measured then has no numbers."""
+        if self.case is None:
+            return self
+        runs = [
+            replace(run, epoch=epoch, accuracy=run.measurements.number("accuracy.test@1", epoch))
+            for run in self.runs
+        ]
+        return replace(self, case=replace(self.case, runs=runs))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measured column: how it is read off a run and shown. `paper` names what stands beside it."""
+
+    header: str
+    key: str
+    read: Read
+    show: Callable[[float | None], str] = words.number
+    unit: str = ""
+    paper: str = ""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        beside = (f"{self.key}_paper", f"{self.key}_paper_sd") if self.paper else ()
+        return (*beside, self.key, f"{self.key}_sd", f"{self.key}_gap")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        own = spread_column(self.header, self.key, self.show, self.unit)
+        return (Column(f"{self.header}, paper", (f"{self.key}_text",)), own) if self.paper else (own,)
+
+    def cells(self, answer: Answer, row: str) -> Row:
+        """The paper's number in its own spelling, and the mean over seeds or why there is none."""
+        measured = over_seeds(self.key, answer, self.read)
+        if not self.paper:
+            return measured
+        number = published(row, self.paper)
+        value, sd, text = (None, None, "") if number is None else (number.value, number.sd, number.text)
+        key = self.key
+        return {f"{key}_paper": value, f"{key}_paper_sd": sd, f"{key}_text": text, **measured}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row: what it is called, whose runs it shows, and which row of the paper it stands beside."""
+
+    label: Row
+    answer: Answer
+    paper: str = ""
+
+
+def measured_table(
+    name: str,
+    caption: str,
+    lines: Sequence[Line],
+    lead: Sequence[Column],
+    measures: Sequence[Measure],
+    tail: Sequence[Column] = (),
+) -> Table:
+    """Paper and measured side by side; `lead` and `tail` show the lines' own labels around the numbers."""
+    columns = (*lead, *(c for measure in measures for c in measure.columns), *tail, *_ORIGIN)
+    labels = tuple(dict.fromkeys(field for column in (*lead, *tail) for field in column.fields))
+    fields = (*labels, *(field for measure in measures for field in measure.fields), *_ORIGIN_FIELDS)
+    rows = [
+        {
+            **line.label,
+            **{k: v for measure in measures for k, v in measure.cells(line.answer, line.paper).items()},
+            **_origin(line.answer),
+        }
+        for line in lines
+    ]
+    return Table(name, caption, columns, fields, tuple(rows))
+
+
+def over_seeds(key: str, answer: Answer, read: Read) -> Row:
+    """Mean and standard deviation (n − 1) over seeds, or in words why there is none."""
+    values = [read(run) for run in answer.runs]
+    missing = sum(value is None for value in values)
+    gap = "" if values and not missing else NOT_RUN if not values else "not measured"
+    if 0 < missing < len(values):
+        gap = f"not measured in {missing} of {len(values)} seeds"
+    return {key: words.mean_of(values), f"{key}_sd": words.sd_of(values), f"{key}_gap": gap}
+
+
+def spread_column(header: str, key: str, show: Callable[[float | None], str], unit: str = "") -> Column:
+    """`mean ± deviation`, or why there is none."""
+
+    def cell(mean: float | None, sd: float | None, gap: str) -> str:
+        return gap or words.spread(show(mean), show(sd).lstrip("+"))
+
+    return Column(header, (key, f"{key}_sd", f"{key}_gap"), cell, unit)
+
+
+def accuracy(run: Evidence) -> float | None:
+    return run.accuracy
+
+
+def of_net(quantity: str) -> Read:
+    return lambda run: run.number(quantity)
+
+
+def at_layer(quantity: str, layer: int = -1) -> Read:
+    """At one layer; −1 is the deepest."""
+
+    def read(run: Evidence) -> float | None:
+        layers = run.measurements.layers(run.epoch)
+        return run.number(quantity, layers[layer]) if layers else None
+
+    return read
+
+
+def deep_mean(quantity: str) -> Read:
+    """The mean over layers 1 … L; None if one of them has no number."""
+
+    def read(run: Evidence) -> float | None:
+        layers = run.measurements.layers(run.epoch)[1:]
+        return words.mean_of([run.number(quantity, layer) for layer in layers])
+
+    return read
+
+
+# What most comparisons show. ‖g_L‖ is mean-reduced over the evaluation batch, the paper's over its own.
+ACCURACY = Measure("accuracy", "accuracy", accuracy, words.share, paper="accuracy")
+GAMMA = Measure("Γ", "gamma", of_net("alignment.gamma_mean@1"), words.cosine, paper="gamma")
+GAMMA_CONCAT = Measure("Γ, end to end", "gamma_concat", of_net("alignment.gamma_concat@1"), words.cosine)
+STATE = Measure("‖h_L‖", "state", at_layer("scale.state_norm@1"), paper="state norm")
+REFERENCE = Measure("‖g_L‖", "reference", of_net("reference.compat@1"), paper="reference norm")
+GROWTH = Measure("D1 growth", "growth", of_net("scale.growth_max@1"))
+VALIDITY = Measure("D2 r/128", "validity", of_net("reference.validity@1"))
+CLAMPED = Measure(
+    "deep cosine, clamped",
+    "clamped",
+    deep_mean("alignment.cosine_compat@1"),
+    words.cosine,
+    paper="deep cosine",
+)
+EXACT = Measure("deep cosine, exact", "exact", of_net("alignment.deep_cosine@1"), words.cosine)
+RHO = Measure("deep ρ", "rho", deep_mean("perturbation.rho@1"), words.cosine, paper="rho")
+CEILING = Measure("ρ ceiling", "ceiling", deep_mean("perturbation.ceiling@1"), words.cosine)
+NULL_P = Measure("null p", "null_p", of_net("alignment.deep_null_p@1"))
+
+_ORIGIN_FIELDS = ("seeds", "planned", "running", "recipe", "runs")
+
+
+def _origin(answer: Answer) -> Row:
+    """Where a row's numbers come from: how many seeds, which recipe, which runs."""
+    return {
+        "seeds": len(answer.runs),
+        "planned": answer.planned,
+        "running": answer.running,
+        "recipe": answer.recipe,
+        "runs": " ".join(bundle.id for bundle in answer.bundles),
+    }
+
+
+def _show_seeds(seeds: int, planned: int, running: int) -> str:
+    shown = f"{seeds}" if seeds >= planned else f"{seeds} of {planned}"
+    return f"{shown} ({running} running)" if running else shown
+
+
+_ORIGIN = (
+    Column("seeds", ("seeds", "planned", "running"), _show_seeds),
+    Column("recipe", ("recipe",), numeric=False),
+    Column("runs", ("runs",), numeric=False),
+)

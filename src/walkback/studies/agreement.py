@@ -1,0 +1,240 @@
+"""Where our numbers agree with the paper's and where they do not, and which run decides why.
+
+Every sentence here is made from stored measurements: a control that was not run is named as such.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from walkback.report import words
+from walkback.report.answer import (
+    ACCURACY,
+    CEILING,
+    CLAMPED,
+    EXACT,
+    GAMMA,
+    NOT_RUN,
+    REFERENCE,
+    RHO,
+    STATE,
+    Answer,
+    Measure,
+    over_seeds,
+    spread_column,
+)
+from walkback.report.published import SEEDS, Published, published, unclamped
+from walkback.report.tables import Column, Row, Table
+from walkback.studies import batch_size, bridges_and_ep, controls, five_rule, penalty, schedule, stem
+from walkback.studies.answers import Answers
+from walkback.studies.five_rule import LAYER_0
+
+T_975 = 4.303  # Student's 97.5 % point with two degrees of freedom: three seeds and nothing else
+
+
+@dataclass(frozen=True)
+class Point:
+    """One number of the paper beside ours, and what is known about why they differ."""
+
+    what: str
+    paper: Published
+    answer: Answer
+    measure: Measure
+    why: str
+
+    @property
+    def measured(self) -> str:
+        return spread_column("", "value", self.measure.show).cell(self._row)
+
+    @property
+    def standing(self) -> str:
+        row = self._row
+        return row["value_gap"] or compare(self.paper, row["value"], row["value_sd"])
+
+    @property
+    def _row(self) -> Row:
+        return over_seeds("value", self.answer, self.measure.read)
+
+
+def compare(paper: Published, mean: float, sd: float | None) -> str:
+    """`agrees` within two deviations over seeds, the paper's and ours together; within a factor of three
+    of a number that the paper gives as an order of magnitude."""
+    if "~" in paper.text:
+        ratio = mean / paper.value
+        return "agrees" if 1 / 3 <= ratio <= 3 else f"{words.number(ratio)} times the paper's"
+    off = mean - paper.value
+    if paper.sd is None and sd is None:
+        return f"off by {words.cosine(off)}; no spread to judge it by"
+    agrees = abs(off) <= 2 * math.hypot(paper.sd or 0.0, sd or 0.0)
+    return "agrees" if agrees else f"differs by {words.cosine(off)}"
+
+
+def points_of(answers: Answers) -> list[Point]:
+    bp, dfa, frozen = answers.of(five_rule.ARM, ("bp", "dfa", "frozen"))
+    solved, few_step, *bridges = answers.of(bridges_and_ep.ARM)[:4]
+    strong = answers.one(controls.SHORT, penalty.RULES["dfa"][-1])
+    rows = (("dfa, epoch 1", dfa.at(1)), ("dfa, converged", dfa), (strong.name, strong))
+    return [
+        _point("bp, accuracy", bp, ACCURACY, _recipes(answers, "bp")),
+        _point("dfa, accuracy", dfa, ACCURACY, _recipes(answers, "dfa")),
+        _point("frozen, accuracy", frozen, ACCURACY, _frozen(answers)),
+        _point("ep, accuracy", solved, ACCURACY, _solver(solved, few_step)),
+        *(_point(f"{b.name}, accuracy", b, ACCURACY, _BRIDGE) for b in bridges),
+        _point("dfa, Γ", dfa, GAMMA, _layer_0(dfa)),
+        _point("dfa, cosine of layer 0", dfa, LAYER_0, _layer_0(dfa)),
+        _point("dfa, ‖h_L‖", dfa, STATE, _scale(answers)),
+        _point("dfa, ‖g_L‖", dfa, REFERENCE, _batch(dfa)),
+        _point("bp, ‖g_L‖", bp, REFERENCE, _batch(bp)),
+        *(_point("deep cosine", answer, CLAMPED, _clamp(answer, row), row) for row, answer in rows),
+        *(_point("ρ", answer, RHO, _rho(answer), row) for row, answer in rows),
+        _point("‖h_L‖", strong, STATE, "", strong.name),
+    ]
+
+
+def agreement_table(answers: Answers) -> Table:
+    columns = (
+        Column("number", ("what",), numeric=False),
+        Column("paper", ("paper",)),
+        Column("measured", ("measured",)),
+        Column("seeds", ("seeds",)),
+        Column("standing", ("standing",), numeric=False),
+        Column("why", ("why",), numeric=False),
+    )
+    rows = tuple(
+        {
+            "what": point.what,
+            "paper": point.paper.text,
+            "measured": point.measured,
+            "seeds": len(point.answer.runs),
+            "standing": point.standing,
+            "why": point.why,
+        }
+        for point in points_of(answers)
+    )
+    caption = (
+        "The paper's numbers beside ours. Agrees: within two standard deviations over seeds, the paper's "
+        "and ours together, or within a factor of three of an order of magnitude."
+    )
+    fields = tuple(column.fields[0] for column in columns)
+    return Table("agreement", caption, columns, fields, rows)
+
+
+def ep_against_frozen() -> str:
+    """The paper's own EP row under D3: below its frozen baseline, yet called trustworthy."""
+    ep, frozen = published("ep", "accuracy"), published("frozen", "accuracy")
+    assert ep is not None and frozen is not None and ep.sd is not None and frozen.sd is not None
+    gain = ep.value - frozen.value
+    reach = T_975 * math.hypot(ep.sd, frozen.sd) / math.sqrt(SEEDS)
+    low, high = map(words.points, (gain - reach, gain + reach))
+    return (
+        f"The paper's EP ({ep.text}) lies under its own frozen blocks ({frozen.text}), by "
+        f"{words.points(gain)} pp: the point rule of D3 fires on a row that the paper calls trustworthy. "
+        f"Over its three seeds the gain lies in [{low}, {high}] pp (95 %), which leaves it INCONCLUSIVE."
+    )
+
+
+_BRIDGE = "Our own reading of a name: no reproduction is claimed, and none is contradicted."
+
+
+def _point(what: str, answer: Answer, measure: Measure, why: str, row: str = "") -> Point:
+    row = row or what.split(",")[0]
+    number = published(row, measure.paper)
+    assert number is not None, (row, measure.paper)
+    return Point(what if row in what else f"{row}: {what}", number, answer, measure, why)
+
+
+def _recipes(answers: Answers, rule: str) -> str:
+    """What the schedule and the batch size are worth, each by a run that changes it alone."""
+    main, short = answers.one(five_rule.ARM, rule), answers.one(penalty.ARM, rule)
+    return " ".join(
+        (
+            _effect("A constant rate", answers.one(schedule.ARM, rule), main, "schedule"),
+            _effect("Twice the batch", answers.one(batch_size.ARM, rule), short, "batch-size"),
+        )
+    )
+
+
+def _frozen(answers: Answers) -> str:
+    dfa_stem, bp_stem = answers.of(stem.ARM, (stem.DFA_STEM, "frozen"))
+    return f"{_recipes(answers, 'frozen')} {_effect('A stem trained by DFA', dfa_stem, bp_stem, 'stem')}"
+
+
+def _effect(change: str, changed: Answer, main: Answer, study: str) -> str:
+    """Accuracy with a change against the same without it, over the seeds that both have."""
+    theirs = {run.seed: run.accuracy for run in main.runs}
+    pairs = [
+        (run.accuracy, theirs[run.seed])
+        for run in changed.runs
+        if run.accuracy is not None and theirs.get(run.seed) is not None
+    ]
+    if not pairs:
+        return f"{change}: {NOT_RUN} (walkback audit {study} decides it)."
+    one, other = (words.mean_of([pair[side] for pair in pairs]) for side in (0, 1))
+    assert one is not None and other is not None
+    return (
+        f"{change} gives {words.share(one)} instead of {words.share(other)} after {changed.spec['epochs']} "
+        f"epochs ({words.plural(len(pairs), 'seed')}): {words.points(one - other)} pp."
+    )
+
+
+def _solver(solved: Answer, few_step: Answer) -> str:
+    if not solved.runs or not few_step.runs:
+        said = f"Solver: {NOT_RUN} (walkback audit bridges-and-ep decides it)."
+    else:
+        said = _effect("Few steps of gradient descent", few_step, solved, "bridges-and-ep")
+    return f"{said} {ep_against_frozen()}"
+
+
+def _layer_0(dfa: Answer) -> str:
+    """How much of Γ is layer 0."""
+    whole, deep = _mean(dfa, GAMMA), _mean(dfa, CLAMPED)
+    if whole is None or deep is None:
+        return ""
+    return f"Without layer 0 the mean clamped cosine is {words.cosine(deep)}, not {words.cosine(whole)}."
+
+
+def _scale(answers: Answers) -> str:
+    changed = answers.one(schedule.ARM, "dfa")
+    norm = _mean(changed, STATE)
+    if norm is None:
+        return f"The scale grows with the sum of rates. Constant rate: {NOT_RUN} (walkback audit schedule)."
+    return f"The scale grows with the sum of rates: at a constant rate it is {words.number(norm)}."
+
+
+def _batch(answer: Answer) -> str:
+    """The mean-reduced norm by another batch: the same gradients, divided by another count."""
+    norm = _mean(answer, REFERENCE)
+    if norm is None:
+        return ""
+    rows = answer.bundles[0].card["measured"]["batch"]
+    other = words.number(norm * rows / 128)
+    return f"Mean-reduced over {rows} rows; over 128, as the paper's batch may be, it is {other}."
+
+
+def _clamp(answer: Answer, row: str) -> str:
+    """What the floor of library cosines took away, in the paper and here."""
+    number, norm = published(row, "deep cosine"), published(row, "reference norm")
+    assert number is not None and norm is not None
+    read, true = number.value, unclamped(number.value, norm.value)
+    said = f"Read at ‖g‖ {norm.text}, the paper's {words.cosine(read)} could be {words.cosine(true)}."
+    if true == read:
+        said = f"At the paper's ‖g‖, {norm.text}, the clamp takes nothing away."
+    clamped, exact = _mean(answer, CLAMPED), _mean(answer, EXACT)
+    if clamped is None or exact is None:
+        return said
+    return f"{said} Ours: {words.cosine(clamped)} clamped, {words.cosine(exact)} exact."
+
+
+def _rho(answer: Answer) -> str:
+    ceiling = _mean(answer, CEILING)
+    if ceiling is None:
+        return "Full tier not measured: walkback measure adds it." if answer.runs else ""
+    return (
+        f"Our step is relative to ‖h‖, and the exact gradient reaches {words.cosine(ceiling)}. An absolute "
+        "step of 1e-3, as is usual, loses even the gradient's own ρ where ‖h‖ is large."
+    )
+
+
+def _mean(answer: Answer, measure: Measure) -> float | None:
+    return words.mean_of([measure.read(run) for run in answer.runs])

@@ -1,0 +1,76 @@
+"""What a store holds of planned runs: finished seeds judged together, all others counted as gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from walkback.core.errors import BadInput
+from walkback.core.spec import Call, RunSpec
+from walkback.data import datasets
+from walkback.judge.assemble import Case, gather
+from walkback.report.answer import Answer
+from walkback.rules import describe_rule
+from walkback.run.plan import Known
+from walkback.store import Store
+
+if TYPE_CHECKING:
+    from walkback.run.plan import Identified
+    from walkback.studies.study import Arm
+
+NOT_IN_STORE = Known("")
+
+
+class Answers:
+    """Ask for an arm's rules; `data` says which data set each name stands for."""
+
+    def __init__(self, store: Store, data: Mapping[str, Identified]) -> None:
+        self.store, self.data = store, data
+        self.bundles = {bundle.path.name: bundle for bundle in store.bundles()}
+
+    def of(self, arm: Arm, rules: Sequence[str] | None = None) -> list[Answer]:
+        """One answer per rule of an arm, or of those named, in their order."""
+        groups: dict[str, list[RunSpec]] = {}
+        for spec in arm.plan(self.data.get(arm.data, NOT_IN_STORE)):
+            groups.setdefault(str(spec.rule), []).append(spec)
+        found = dict(zip(dict.fromkeys(arm.rules), map(self._answer, groups.values()), strict=True))
+        return [found[rule] for rule in (rules or found)]
+
+    def one(self, arm: Arm, rule: str) -> Answer:
+        return self.of(arm, [rule])[0]
+
+    @cached_property
+    def _cases(self) -> dict[str, Case]:
+        ended = [b for b in self.bundles.values() if b.finished and b.measurements().epochs]
+        return {bundle.path.name: case for case in gather(ended) for bundle in case.bundles}
+
+    def _answer(self, specs: Sequence[RunSpec]) -> Answer:
+        held = [self.bundles[spec.name] for spec in specs if spec.name in self.bundles]
+        return Answer(
+            name=describe_rule(specs[0].rule)["label"],
+            spec=specs[0].to_dict(),
+            planned=len(specs),
+            running=sum(not bundle.finished for bundle in held),
+            case=next((self._cases[spec.name] for spec in specs if spec.name in self._cases), None),
+        )
+
+
+def data_of(store: Store, names: Sequence[str]) -> dict[str, Identified]:
+    """Which data sets the stored runs were trained on: enough to find a study's runs without the data."""
+    seen: dict[str, set[str]] = {}
+    for bundle in store.bundles():
+        if "data_identity" in bundle.spec:
+            seen.setdefault(bundle.spec["data"], set()).add(bundle.spec["data_identity"])
+    found: dict[str, Identified] = {}
+    for name in names:
+        call = Call.parse(name)
+        full = str(call.with_defaults(datasets[call.name].defaults, "data set"))
+        identities = seen.get(full, {""})
+        if len(identities) > 1:
+            raise BadInput(
+                f"The store {store.path} holds runs on {len(identities)} data sets called {name}.",
+                "Say which one is meant: --data-dir DIR.",
+            )
+        found[name] = Known(*identities)
+    return found

@@ -1,0 +1,184 @@
+"""`cross-architecture`: the FA paper's seventh validation. Is it DFA that fails, or one net's norm?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from walkback.judge.replay import ask, histories
+from walkback.judge.thresholds import Thresholds
+from walkback.report import words
+from walkback.report.answer import (
+    ACCURACY,
+    EXACT,
+    GROWTH,
+    NOT_RUN,
+    REFERENCE,
+    STATE,
+    VALIDITY,
+    Answer,
+    Line,
+    measured_table,
+)
+from walkback.report.content import Drawing
+from walkback.report.paper_figures import draw_net, draw_time_and_nets, figure_text, net_figure_text
+from walkback.report.tables import Column, Row, Table
+from walkback.studies import five_rule
+from walkback.studies.answers import Answers
+from walkback.studies.cifar10 import DATA, FEW_EPOCHS, NET, recipe
+from walkback.studies.study import Arm, Study
+
+RULES = ("bp", "dfa", "frozen")
+
+
+class NetCase(NamedTuple):
+    """A net, what it is called, whether a norm stands between its last state and its head, its data."""
+
+    name: str
+    net: str
+    terminal_norm: bool
+    data: str = DATA
+
+    @property
+    def arm(self) -> Arm:
+        return Arm(RULES, self.net, self.data, recipe=recipe(FEW_EPOCHS))
+
+
+NETS = (
+    NetCase("ResMLP", NET, True),
+    NetCase("ViT-Mini", "vit(width=64)", True),
+    NetCase("ResMLP without terminal norm", "resmlp(terminal_norm=none)", False),
+    NetCase("SmallResNet", "small-resnet", False),
+    NetCase("CNN", "cnn", False),
+    NetCase("StudentNet", "student", False, data="teacher"),
+)
+
+
+def nets_table(answers: Answers) -> Table:
+    """Every net under every rule, at the last of ten epochs."""
+    lines = [
+        Line({**_label(case), "rule": answer.name, **_fires(answer)}, answer)
+        for case in NETS
+        for answer in answers.of(case.arm)
+    ]
+    lead = [Column(name, (key,), numeric=False) for name, key in _LABELS.items()]
+    tail = [Column(name, (name,), numeric=False) for name in ("D1", "D2", "D3", "verdict")]
+    measures = [replace(m, paper="") for m in (ACCURACY, GROWTH, STATE, VALIDITY, REFERENCE, EXACT)]
+    caption = (
+        "Ten epochs on every net: what backprop and DFA reach, and which detectors fire. D1 and D2: the "
+        "number of seeds on which they fire; D3: whether it does, over seeds and items."
+    )
+    return measured_table("cross-architecture", caption, lines, lead, measures, tail)
+
+
+def floor_table(answers: Answers) -> Table:
+    """Where the reference ever falls below the floor, net by net, under DFA and under backprop."""
+    rows = tuple(floor_rows(answers))
+    columns = (
+        Column("net", ("net",), numeric=False),
+        Column("terminal norm", ("norm",), numeric=False),
+        *(
+            Column(f"{rule}, {reading}", (f"{rule}_{key}",))
+            for rule in ("dfa", "bp")
+            for key, reading in _READINGS.items()
+        ),
+        Column("epochs", ("epochs",)),
+    )
+    fields = tuple(field for column in columns for field in column.fields)
+    caption = f"{floor_statement(rows)} Cells: seeds on which D2 fires at any epoch, and the first epoch."
+    return Table("gradient-floor", caption, columns, fields, rows)
+
+
+def floor_rows(answers: Answers) -> list[Row]:
+    long = {"net": "ResMLP, 100 epochs", "norm": "yes"}
+    arms = [(long, five_rule.ARM), *((_label(case), case.arm) for case in NETS)]
+    return [_floor_row(label, arm, answers) for label, arm in arms]
+
+
+def floor_statement(rows: Sequence[Row]) -> str:
+    """Whether the gradient floor is a matter of the terminal norm, as far as it was run."""
+    ran = [row for row in rows if row["dfa_artifact"] != NOT_RUN]
+    missing = [row["net"] for row in rows if row not in ran]
+    if not ran:
+        return "Where the gradient-floor diagnostic (D2) fires is not known: no net was run."
+    hit = [row for row in ran if _fired(row["dfa_artifact"])]
+    quiet = [row["net"] for row in ran if row not in hit]
+    plain = [row["net"] for row in hit if row["norm"] == "no"]
+    false = [row["net"] for row in rows if _fired(row["bp_artifact"])]
+    said = f"Under DFA the gradient-floor diagnostic (D2) fires on {_list([row['net'] for row in hit])}"
+    said += f", and not on {_list(quiet)}." if quiet else "."
+    fair = [row for row in hit if row["epochs"] == FEW_EPOCHS]  # as long as nets without a norm were run
+    if plain:
+        said += f" So it fires without a terminal norm too: {_list(plain)}."
+    elif fair and not missing:
+        said += " So it fires only on terminal-normalised nets."
+    elif fair and any(row["norm"] == "no" for row in ran):
+        said += " So of the nets that were run it fires only on terminal-normalised ones."
+    else:
+        said += " Whether it needs a terminal norm is not decided by these runs."
+    said += f" Under backprop it fires on {_list(false)}."
+    return said + (f" Not run: {_list(missing)}." if missing else "")
+
+
+_LABELS = {"net": "net", "terminal norm": "norm", "rule": "rule"}
+_READINGS = {"artifact": "r/128", "paper": "literal ‖g_L‖"}
+
+
+def _label(case: NetCase) -> Row:
+    return {"net": case.name, "norm": "yes" if case.terminal_norm else "no"}
+
+
+def _floor_row(label: Row, arm: Arm, answers: Answers) -> Row:
+    found = {answer.name: answer for answer in answers.of(arm)}
+    cells = {f"{rule}_{logic}": _ever(found[rule], logic) for rule in ("dfa", "bp") for logic in _READINGS}
+    return {**label, **cells, "epochs": arm.recipe["epochs"]}
+
+
+def _ever(answer: Answer, logic: str) -> str:
+    """`3 of 3, from epoch 8`: seeds on which D2 fires at any epoch."""
+    if not answer.bundles:
+        return NOT_RUN
+    limits, first = Thresholds(), []
+    for history in histories(answer.bundles):
+        epochs = [run.epoch for run, base in history if ask("D2", run, base, logic, limits).fires]
+        first += epochs[:1]
+    seeds = f"{len(first)} of {len(answer.bundles)}"
+    return f"{seeds}, from epoch {min(first)}" if first else seeds
+
+
+def _fired(cell: str) -> bool:
+    return cell != NOT_RUN and not cell.startswith("0 of")
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names) if names else "none"
+
+
+def _fires(answer: Answer) -> Row:
+    judged = answer.artifact
+    if judged is None:
+        return dict.fromkeys(("D1", "D2", "D3", "verdict"), NOT_RUN)
+    d1, d2, d3 = judged.verdict.reasons
+    verdict = "baseline" if judged.role == "baseline" else judged.verdict.verdict
+    depth = "baseline" if judged.role == "baseline" else words.fires(d3)
+    return {"D1": d1.seeds, "D2": d2.seeds, "D3": depth, "verdict": verdict}
+
+
+def figures(answers: Answers) -> list[Drawing]:
+    """Figure 2 beside the temporal replay, and one figure per net."""
+    nets = {case.name: answers.of(case.arm, ("bp", "dfa")) for case in NETS}
+    time = answers.of(five_rule.ARM)
+    own = [Drawing(net_figure_text(c.name), partial(draw_net, answers.of(c.arm))) for c in NETS]
+    return [Drawing(figure_text("figure-2"), lambda: draw_time_and_nets(time, nets)), *own]
+
+
+STUDY = Study(
+    "cross-architecture",
+    "Which detectors fire on other nets, with and without a norm before the head?",
+    tuple(case.arm for case in NETS),
+    ours="the sizes of the nets, StudentNet with its teacher, ten epochs, and ResMLP both ways as controls",
+    tables=lambda answers: [nets_table(answers), floor_table(answers)],
+    figures=figures,
+)

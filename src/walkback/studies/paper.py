@@ -1,0 +1,240 @@
+"""`paper`: all studies of the FA paper together, every run listed once, shared runs trained once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from walkback.judge.ablate import EVIDENCE
+from walkback.judge.replay import DETECTORS
+from walkback.report import words
+from walkback.report.answer import CLAMPED, EXACT, NOT_RUN, NULL_P, VALIDITY, Answer, Measure
+from walkback.report.content import Drawing
+from walkback.report.published import NUMBERS, RUNS, published
+from walkback.report.tables import Column, Row, Table
+from walkback.store import Bundle
+from walkback.studies import (
+    batch_size,
+    bridges_and_ep,
+    controls,
+    cross_architecture,
+    decision_utility,
+    early_epoch,
+    five_rule,
+    penalty,
+    schedule,
+    stem,
+    temporal_replay,
+    threshold_sensitivity,
+)
+from walkback.studies.agreement import agreement_table
+from walkback.studies.answers import Answers
+from walkback.studies.study import Study
+
+VALIDATIONS = (
+    five_rule.STUDY,
+    decision_utility.STUDY,
+    temporal_replay.STUDY,
+    early_epoch.STUDY,
+    penalty.STUDY,
+    controls.STUDY,
+    cross_architecture.STUDY,
+)
+PARTS = (
+    *VALIDATIONS,
+    threshold_sensitivity.STUDY,
+    bridges_and_ep.STUDY,
+    schedule.STUDY,
+    stem.STUDY,
+    batch_size.STUDY,
+)
+ARMS = tuple(arm for study in PARTS for arm in study.arms)
+WHY = {
+    "five-rule": "Accuracy and a positive cosine can both be there while the deep blocks learn nothing.",
+    "decision-utility": "A diagnostic that changes no decision would be decoration.",
+    "temporal-replay": "A failure that shows in the first epochs need not be trained to its end.",
+    "early-epoch": "While the reference is sound, a cosine near zero is the rule's own and no artefact.",
+    "penalty": "If holding the scale down does not bring the blocks to learn, scale was not all of it.",
+    "controls": "A cosine means something only beside what chance and the intervention alone give.",
+    "cross-architecture": "What a terminal norm does must not be blamed on a learning rule.",
+}
+
+
+def table_4(answers: Answers) -> Table:
+    """The seven validations: what was asked, what the paper and we see, why it matters."""
+    columns = (
+        Column("validation", ("name",), numeric=False),
+        Column("question", ("question",), numeric=False),
+        Column("observation, paper", ("paper",), numeric=False),
+        Column("observation, measured", ("measured",), numeric=False),
+        Column("why it matters", ("why",), numeric=False),
+    )
+    paper, measured = _paper_observations(), _observations(answers)
+    rows = tuple(
+        {
+            "name": f"{place} {study.name}",
+            "question": study.question,
+            "paper": paper.get(study.name, ""),
+            "measured": measured[study.name],
+            "why": WHY[study.name],
+        }
+        for place, study in enumerate(VALIDATIONS, start=1)
+    )
+    fields = tuple(column.fields[0] for column in columns)
+    caption = "Table 4. The seven validations. A dash: that part of the paper is lost."
+    return Table("table-4", caption, columns, fields, rows)
+
+
+def _paper_observations() -> dict[str, str]:
+    def text(row: str, quantity: str) -> str:
+        number = published(row, quantity)
+        assert number is not None
+        return number.text
+
+    strong, first, deep = "dfa+penalty(0.01)", "dfa, epoch 1", "deep cosine"
+    return {
+        "five-rule": "The status quo walks back none of five rules, the protocol three.",
+        "early-epoch": f"Deep cosine {text(first, deep)} where ‖g_L‖ is {text(first, 'reference norm')}.",
+        "penalty": f"λ = 1e-2: deep cosine {text(strong, deep)}, ρ {text(strong, 'rho')}.",
+        "controls": f"Fresh feedback gives a deep cosine of {text(controls.FRESH, deep)}.",
+    }
+
+
+def _observations(answers: Answers) -> dict[str, str]:
+    rows = five_rule.rows_of(answers)
+    every = five_rule.counts(rows).rows[0]
+    dfa, penalised = answers.one(five_rule.ARM, "dfa"), answers.of(penalty.ARM, penalty.RULES["dfa"][1:])
+    return {
+        "five-rule": f"The status quo walks back {every['quo']}; the protocol {every['protocol']} (logic "
+        f"paper), {every['artifact']} (logic artifact).",
+        "decision-utility": _evidence_counts(answers),
+        "temporal-replay": _first_epochs(answers),
+        "early-epoch": f"Epoch 1: {_numbers(dfa.at(1), _DIRECTION)}.",
+        "penalty": "; ".join(f"{a.name}: {_numbers(a, _DIRECTION)}" for a in penalised) + ".",
+        "controls": _nulls(answers),
+        "cross-architecture": cross_architecture.floor_statement(cross_architecture.floor_rows(answers)),
+    }
+
+
+_DIRECTION = (CLAMPED, EXACT, VALIDITY)
+
+
+def _numbers(answer: Answer, measures: Sequence[Measure]) -> str:
+    """`deep cosine, exact +0.02, D2 r/128 3.1×10⁻⁵`, or that it was not run."""
+    if not answer.runs:
+        return NOT_RUN
+    values = [(m, words.mean_of([m.read(run) for run in answer.runs])) for m in measures]
+    return ", ".join(f"{m.header} {m.show(value)}" for m, value in values)
+
+
+def _evidence_counts(answers: Answers) -> str:
+    decided = [decision_utility.decided(answer) for answer in decision_utility.audited(answers)]
+    ran = [row for row in decided if row["full"] != NOT_RUN]
+    if not ran:
+        return NOT_RUN.capitalize() + "."
+    counts = (f"{name}: {sum(row[name] == 'walked back' for row in ran)}" for name in EVIDENCE)
+    return f"Rules walked back, of {len(ran)} run: {', '.join(counts)}."
+
+
+def _first_epochs(answers: Answers) -> str:
+    said = []
+    for rule in ("bp", "dfa"):
+        table = temporal_replay.first_table(answers)[0]
+        recipe = answers.one(five_rule.ARM, rule).recipe
+        rows = [row for row in table.rows if (row["rule"], row["recipe"]) == (rule, recipe)]
+        said.append(f"{rule}: " + ", ".join(f"{d} {_span(rows, d)}" for d in DETECTORS))
+    return "First firing epoch: " + "; ".join(said) + "."
+
+
+def _span(rows: Sequence[Row], check: str) -> str:
+    """`3–4`, `never`, or why it is not known, over the seeds that were run."""
+    ran = [row for row in rows if row[f"{check}_gap"] != NOT_RUN]
+    known = [row for row in ran if not row[f"{check}_gap"]]
+    if not known:
+        return "not known" if ran else NOT_RUN
+    epochs = [row[f"{check}_first"] for row in known if row[f"{check}_first"] is not None]
+    if not epochs:
+        return "never"
+    span = f"{min(epochs)}" if min(epochs) == max(epochs) else f"{min(epochs)}–{max(epochs)}"
+    return span if len(epochs) == len(known) else f"{span} on {len(epochs)} of {len(known)} seeds"
+
+
+def _nulls(answers: Answers) -> str:
+    strong, control = answers.of(penalty.ARM, [penalty.RULES[rule][-1] for rule in ("dfa", "bp")])
+    return "; ".join(f"{a.name}: {_numbers(a, (EXACT, NULL_P))}" for a in (strong, control)) + "."
+
+
+def tables(answers: Answers) -> list[Table]:
+    """Every table of every part once, then Table 4 and the comparison as a whole."""
+    return [
+        *(table for study in PARTS for table in study.tables(answers)),
+        table_4(answers),
+        agreement_table(answers),
+        progress_table(answers),
+        provenance_table(answers),
+        published_table(),
+    ]
+
+
+def progress_table(answers: Answers) -> Table:
+    """How far each study is; a run may serve several, and the last row counts each once."""
+    rows = []
+    for study in (*PARTS, STUDY):
+        names = [spec.name for spec in study.runs(answers.data)]
+        held = [answers.bundles[name] for name in names if name in answers.bundles]
+        finished = sum(bundle.finished for bundle in held)
+        counts = (len(names), finished, len(held) - finished, len(names) - len(held))
+        rows.append({"study": study.name, **dict(zip(_COUNTS, counts, strict=True))})
+    columns = (Column("study", ("study",), numeric=False), *(Column(key, (key,)) for key in _COUNTS))
+    caption = "Studies share runs; the last row counts each of them once."
+    return Table("progress", caption, columns, ("study", *_COUNTS), tuple(rows))
+
+
+_COUNTS = ("runs", "finished", "running", NOT_RUN)
+
+
+def published_table() -> Table:
+    """The paper's numbers as it prints them."""
+    columns = tuple(Column(name, (name,), numeric=False) for name in ("where", "row", "quantity", "text"))
+    fields = ("where", "row", "quantity", "value", "sd", "text")
+    rows = tuple(number._asdict() for number in NUMBERS)
+    return Table("published", "What the FA paper prints, and where.", columns, fields, rows)
+
+
+def provenance_table(answers: Answers) -> Table:
+    """One row per run: what it is, how it ended, and what computed it."""
+    bundles = {b.id: b for arm in ARMS for answer in answers.of(arm) for b in answer.bundles}
+    rows = tuple(_origin(identity, bundle) for identity, bundle in bundles.items())
+    columns = tuple(Column(key, (key,), numeric=key in ("seed", "epochs", "threads")) for key in _ORIGIN)
+    caption = "Every run behind these tables. The first column is what they name under “runs”."
+    return Table("provenance", caption, columns, _ORIGIN, rows)
+
+
+_SPEC = ("net", "rule", "data", "seed", "epochs", "batch", "schedule")
+_ORIGIN = ("run", *_SPEC, "state", "commit", "torch", "threads", "machine")
+
+
+def _origin(identity: str, bundle: Bundle) -> Row:
+    where = bundle.provenance[-1]
+    return {
+        "run": identity,
+        **{key: bundle.spec[key] for key in _SPEC},
+        "state": bundle.status["state"],
+        "commit": where["commit"][:12],
+        "torch": where["libraries"]["torch"],
+        "threads": where["threads"],
+        "machine": f"{where['machine']} {where['instruction_set']}",
+    }
+
+
+def figures(answers: Answers) -> list[Drawing]:
+    return [drawing for study in PARTS for drawing in study.figures(answers)]
+
+
+STUDY = Study(
+    "paper",
+    "Does the FA paper's whole evidence hold on CIFAR-10?",
+    ARMS,
+    ours=f"the list of runs: the paper counts {RUNS} without saying which, and ours is not padded to that",
+    tables=tables,
+    figures=figures,
+)

@@ -1,0 +1,75 @@
+"""`temporal-replay`: the FA paper's third validation. When would each detector first have fired?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from walkback.judge.replay import DETECTORS, first_firing, histories, replay
+from walkback.report.answer import NOT_RUN, Answer
+from walkback.report.tables import Column, Row, Table
+from walkback.studies import bridges_and_ep, five_rule, penalty, schedule
+from walkback.studies.answers import Answers
+from walkback.studies.study import Arm, Study
+
+ARMS = (five_rule.ARM, schedule.ARM, penalty.ARM, bridges_and_ep.ARM)
+FIELDS = (
+    "rule",
+    "seed",
+    *(f"{d}_{k}" for d in DETECTORS for k in ("first", "stays", "gap")),
+    "epochs",
+    "recipe",
+)
+
+
+def first_table(answers: Answers) -> list[Table]:
+    """Per rule and seed: the first epoch at which each detector fires, and from which it stays."""
+    columns = (
+        Column("rule", ("rule",), numeric=False),
+        Column("seed", ("seed",)),
+        *(
+            Column(f"{d} first (stays from)", (f"{d}_first", f"{d}_stays", f"{d}_gap"), _show_first)
+            for d in DETECTORS
+        ),
+        Column("epochs", ("epochs",)),
+        Column("recipe", ("recipe",), numeric=False),
+    )
+    caption = (
+        "The first epoch at which each detector fires, and the one from which it fires to the end. D3 "
+        "compares with the frozen baseline of the same seed and epoch; epoch 0 is left out."
+    )
+    rows = [row for arm in ARMS for answer in _rules(answers, arm) for row in _rows(answer, arm)]
+    return [Table("first-firing", caption, columns, FIELDS, tuple(rows))]
+
+
+def _rules(answers: Answers, arm: Arm) -> Sequence[Answer]:
+    return [a for a in answers.of(arm) if a.name not in ("frozen", "shallow")]
+
+
+def _rows(answer: Answer, arm: Arm) -> Iterator[Row]:
+    found = first_firing(replay(histories(answer.bundles))) if answer.bundles else []
+    for seed in arm.seeds:
+        own = {row["detector"]: row for row in found if row["seed"] == seed}
+        cells: dict[str, object] = {}
+        for check in DETECTORS:
+            row = own.get(check, {})
+            known = row.get("known_epochs", 0)
+            cells[f"{check}_first"], cells[f"{check}_stays"] = row.get("first"), row.get("stays_from")
+            cells[f"{check}_gap"] = NOT_RUN if not own else "" if known else "not known"
+        epochs = next((row["epochs"] for row in own.values()), None)
+        yield {"rule": answer.name, "seed": seed, **cells, "epochs": epochs, "recipe": answer.recipe}
+
+
+def _show_first(first: int | None, stays: int | None, gap: str) -> str:
+    if gap:
+        return gap
+    if first is None:
+        return "never"
+    return f"{first}" if stays == first else f"{first} ({'does not stay' if stays is None else stays})"
+
+
+STUDY = Study(
+    "temporal-replay",
+    "At which epoch would each detector first have fired, rule by rule and seed by seed?",
+    ARMS,
+    tables=first_table,
+)

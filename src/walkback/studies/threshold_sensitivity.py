@@ -1,0 +1,184 @@
+"""`threshold-sensitivity`: how far can a threshold move before backprop is accused or DFA gets away?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkback.judge.replay import ask, histories
+from walkback.judge.sweep import CHECKS, GRID
+from walkback.judge.thresholds import Thresholds
+from walkback.report import words
+from walkback.report.answer import NOT_RUN, Answer
+from walkback.report.content import Drawing
+from walkback.report.paper_figures import draw_thresholds, figure_text
+from walkback.report.tables import Column, Row, Table
+from walkback.run.plan import Known
+from walkback.studies import cross_architecture, five_rule, penalty, schedule
+from walkback.studies.answers import Answers
+from walkback.studies.study import Study
+
+ARMS = (five_rule.ARM, schedule.ARM, penalty.ARM, *cross_architecture.STUDY.arms)
+NAMES = {"growth": "D1 growth", "validity": "D2 r/128", "depth_gain": "D3 gain over frozen"}
+GROUPS = {"bp": "backprop, all nets", "dfa": "DFA on ResMLP", "others": "DFA on other nets"}
+
+
+class Seen(NamedTuple):
+    """The values of one detector over seeds and epochs, those that are known."""
+
+    values: NDArray[np.float64]
+    nets: int
+
+
+Values = Mapping[str, Mapping[str, Seen]]  # threshold → group → values
+
+
+def values_of(answers: Answers) -> Values:
+    """What each detector saw at every epoch of every run of backprop and of DFA, read once."""
+    found: dict[str, dict[str, list[float]]] = {name: {group: [] for group in GROUPS} for name in NAMES}
+    nets: dict[str, set[str]] = {group: set() for group in GROUPS}
+    limits = Thresholds()
+    for arm in ARMS:
+        for answer in answers.of(arm, ("bp", "dfa")):
+            group = _group(answer)
+            nets[group] |= {answer.spec["net"]} if answer.bundles else set()
+            for run, base in (pair for history in histories(answer.bundles) for pair in history):
+                for name in NAMES:
+                    value = ask(CHECKS[name], run, base, "artifact", limits).value
+                    found[name][group] += [] if value is None else [value]
+    return {
+        name: {group: Seen(np.array(values), len(nets[group])) for group, values in groups.items()}
+        for name, groups in found.items()
+    }
+
+
+def firing(name: str, seen: Seen, threshold: float) -> int:
+    """How many of the values would fire; D1 fires above its threshold, D2 and D3 below theirs."""
+    above = name == "growth"
+    return int((seen.values > threshold).sum() if above else (seen.values < threshold).sum())
+
+
+def sensitivity_table(answers: Answers, values: Values) -> Table:
+    """One threshold at a time, the others at their default."""
+    columns = (
+        Column("threshold", ("name",), numeric=False),
+        Column("value", ("value", "default"), _show_value),
+        *(Column(title, (f"{g}_fired", f"{g}_known"), _show_rate) for g, title in GROUPS.items()),
+        Column("verdict on bp", ("bp_verdict",), numeric=False),
+        Column("verdict on dfa", ("dfa_verdict",), numeric=False),
+    )
+    fields = tuple(field for column in columns for field in column.fields)
+    caption = (
+        "At how many of the measured epochs each detector would fire, by threshold (* marks the default): "
+        "on backprop, where every firing is false, and on DFA; and the verdicts on the runs of Table 1."
+    )
+    rows = [_row(answers, values, name, float(value)) for name in NAMES for value in GRID[name]]
+    return Table("threshold-sensitivity", caption, columns, fields, tuple(rows))
+
+
+def calibration_table(values: Values) -> Table:
+    """Where a threshold could stand: between backprop's worst value and DFA's."""
+    columns = (
+        Column("detector", ("name",), numeric=False),
+        Column("backprop's worst value", ("bp", "bp_gap"), _or_gap),
+        Column("default", ("default",), words.limit),
+        Column("false firings at the default", ("fired", "known"), _show_rate),
+        Column("DFA on ResMLP, median", ("dfa", "dfa_gap"), _or_gap),
+        Column("detected at the default", ("dfa_fired", "dfa_known"), _show_rate),
+        Column("nets", ("nets",)),
+    )
+    fields = tuple(field for column in columns for field in column.fields)
+    caption = (
+        "Calibration: the value of each detector over all nets, seeds and epochs. A threshold beyond "
+        "backprop's worst value never accuses it; what that costs is the share of DFA's epochs detected."
+    )
+    rows = tuple(_calibration_row(name, values[name]) for name in NAMES)
+    return Table("calibration", caption, columns, fields, rows)
+
+
+def _row(answers: Answers, values: Values, name: str, value: float) -> Row:
+    thresholds = replace(Thresholds(), **{name: value})
+    rates = {f"{group}_fired": firing(name, seen, value) for group, seen in values[name].items()}
+    known = {f"{group}_known": len(seen.values) for group, seen in values[name].items()}
+    verdicts = {
+        f"{answer.name}_verdict": NOT_RUN
+        if answer.case is None
+        else answer.case.judge(thresholds=thresholds).verdict.verdict
+        for answer in answers.of(five_rule.ARM, ("bp", "dfa"))
+    }
+    default = value == getattr(Thresholds(), name)
+    return {"name": NAMES[name], "value": value, "default": default, **rates, **known, **verdicts}
+
+
+def _calibration_row(name: str, groups: Mapping[str, Seen]) -> Row:
+    bp, dfa, default = groups["bp"], groups["dfa"], getattr(Thresholds(), name)
+    worst = None if not len(bp.values) else float(bp.values.max() if name == "growth" else bp.values.min())
+    middle = None if not len(dfa.values) else float(np.median(dfa.values))
+    return {
+        "name": NAMES[name],
+        "bp": worst,
+        "bp_gap": "" if worst is not None else NOT_RUN,
+        "default": default,
+        "fired": firing(name, bp, default),
+        "known": len(bp.values),
+        "dfa": middle,
+        "dfa_gap": "" if middle is not None else NOT_RUN,
+        "dfa_fired": firing(name, dfa, default),
+        "dfa_known": len(dfa.values),
+        "nets": bp.nets,
+    }
+
+
+def _group(answer: Answer) -> str:
+    if answer.name == "bp":
+        return "bp"
+    own = five_rule.ARM.plan(Known(""))[0].net
+    return "dfa" if answer.spec["net"] == str(own) else "others"
+
+
+def _or_gap(value: float | None, gap: str) -> str:
+    return gap or words.number(value)
+
+
+def _show_value(value: float, default: bool) -> str:
+    return words.limit(value) + (" *" if default else "")
+
+
+def _show_rate(fired: int, known: int) -> str:
+    return f"{fired} of {known}" if known else NOT_RUN
+
+
+def tables(answers: Answers) -> Sequence[Table]:
+    values = values_of(answers)
+    return [sensitivity_table(answers, values), calibration_table(values)]
+
+
+def figures(answers: Answers) -> Sequence[Drawing]:
+    values = values_of(answers)
+    return [Drawing(figure_text("figure-4"), lambda: draw_thresholds(NAMES, GROUPS, _curves(values)))]
+
+
+def _curves(values: Values) -> Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]:
+    """Per threshold and group: value against the share of epochs at which the detector fires."""
+    return {
+        name: {
+            group: [(float(v), firing(name, seen, v) / len(seen.values)) for v in GRID[name]]
+            for group, seen in groups.items()
+            if len(seen.values)
+        }
+        for name, groups in values.items()
+    }
+
+
+STUDY = Study(
+    "threshold-sensitivity",
+    "How far can each threshold move before backprop is accused, or DFA gets away?",
+    ARMS,
+    ours="the whole study: that part of the paper is lost",
+    tables=tables,
+    figures=figures,
+)
