@@ -4,25 +4,55 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+PINS = re.findall(r"(?m)^matplotlib==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def rendered() -> dict[str, str]:
+def render():
     found = importlib.util.spec_from_file_location("render", ROOT / "docs" / "render.py")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    return module.pages()
+    return module
+
+
+def rendered() -> dict[str, str]:
+    return render().pages()
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, bytes]:
+    """All of docs/results, made again from the runs that are committed there."""
+    return render().results()
 
 
 @pytest.mark.parametrize("name", ["quantities.md", "thresholds.md", "registry.md"])
 def test_rendered_pages_are_current(name):
     shown = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert shown == rendered()[name], "run `make docs`"
+
+
+def test_results_are_byte_for_byte_those_of_the_committed_runs(results):
+    for name, data in results.items():
+        if not name.endswith(".svg"):
+            assert (RESULTS / name).read_bytes() == data, f"docs/results/{name}: run `make docs`"
+
+
+@pytest.mark.skipif(version("matplotlib") not in PINS, reason="another matplotlib draws other bytes")
+def test_figures_are_byte_for_byte_those_of_the_committed_runs(results):
+    for name in (name for name in results if name.endswith(".svg")):
+        assert (RESULTS / name).read_bytes() == results[name], f"docs/results/{name}: run `make docs`"
+
+
+def test_nothing_lies_among_the_results_that_is_not_made_from_the_runs(results):
+    made = [*RESULTS.glob("*.md"), *RESULTS.glob("tables/*"), *RESULTS.glob("figures/*")]
+    assert {file.relative_to(RESULTS).as_posix() for file in made} == set(results)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])

@@ -10,10 +10,12 @@ from walkback.core.errors import BadInput
 from walkback.core.spec import Call, RunSpec
 from walkback.data import datasets
 from walkback.judge.assemble import Case, gather
+from walkback.judge.replay import History, histories
+from walkback.judge.select import select_rates
 from walkback.report.answer import Answer
 from walkback.rules import describe_rule
 from walkback.run.plan import Known
-from walkback.store import Store
+from walkback.store import Bundle, Store
 
 if TYPE_CHECKING:
     from walkback.run.plan import Identified
@@ -28,22 +30,39 @@ class Answers:
     def __init__(self, store: Store, data: Mapping[str, Identified]) -> None:
         self.store, self.data = store, data
         self.bundles = {bundle.path.name: bundle for bundle in store.bundles()}
+        self._asked: dict[str, dict[str, Answer]] = {}
 
     def of(self, arm: Arm, rules: Sequence[str] | None = None) -> list[Answer]:
         """One answer per rule of an arm, or of those named, in their order."""
-        groups: dict[str, list[RunSpec]] = {}
-        for spec in arm.plan(self.data.get(arm.data, NOT_IN_STORE)):
-            groups.setdefault(str(spec.rule), []).append(spec)
-        found = dict(zip(dict.fromkeys(arm.rules), map(self._answer, groups.values()), strict=True))
+        if str(arm) not in self._asked:
+            self._asked[str(arm)] = self._answers(arm)
+        found = self._asked[str(arm)]
         return [found[rule] for rule in (rules or found)]
 
     def one(self, arm: Arm, rule: str) -> Answer:
         return self.of(arm, [rule])[0]
 
+    def histories(self, answer: Answer) -> list[History]:
+        """Every run of an answer at each of its epochs, beside its baseline then."""
+        return [self._histories[bundle.path.name] for bundle in answer.bundles]
+
+    @cached_property
+    def _ended(self) -> list[Bundle]:
+        return select_rates([b for b in self.bundles.values() if b.finished and b.measurements().epochs])
+
     @cached_property
     def _cases(self) -> dict[str, Case]:
-        ended = [b for b in self.bundles.values() if b.finished and b.measurements().epochs]
-        return {bundle.path.name: case for case in gather(ended) for bundle in case.bundles}
+        return {bundle.path.name: case for case in gather(self._ended) for bundle in case.bundles}
+
+    @cached_property
+    def _histories(self) -> dict[str, History]:
+        return dict(zip((b.path.name for b in self._ended), histories(self._ended), strict=True))
+
+    def _answers(self, arm: Arm) -> dict[str, Answer]:
+        groups: dict[str, list[RunSpec]] = {}
+        for spec in arm.plan(self.data.get(arm.data, NOT_IN_STORE)):
+            groups.setdefault(str(spec.rule), []).append(spec)
+        return dict(zip(dict.fromkeys(arm.rules), map(self._answer, groups.values()), strict=True))
 
     def _answer(self, specs: Sequence[RunSpec]) -> Answer:
         held = [self.bundles[spec.name] for spec in specs if spec.name in self.bundles]

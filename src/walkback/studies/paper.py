@@ -136,9 +136,8 @@ def _evidence_counts(answers: Answers) -> str:
 
 
 def _first_epochs(answers: Answers) -> str:
-    said = []
+    said, table = [], temporal_replay.first_table(answers)[0]
     for rule in ("bp", "dfa"):
-        table = temporal_replay.first_table(answers)[0]
         recipe = answers.one(five_rule.ARM, rule).recipe
         rows = [row for row in table.rows if (row["rule"], row["recipe"]) == (rule, recipe)]
         said.append(f"{rule}: " + ", ".join(f"{d} {_span(rows, d)}" for d in DETECTORS))

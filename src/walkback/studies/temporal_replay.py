@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from walkback.judge.replay import DETECTORS, first_firing, histories, replay
+from walkback.judge.replay import DETECTORS, first_firing, replay
 from walkback.report.answer import NOT_RUN, Answer
 from walkback.report.tables import Column, Row, Table
 from walkback.studies import bridges_and_ep, five_rule, penalty, schedule
@@ -37,7 +37,7 @@ def first_table(answers: Answers) -> list[Table]:
         "The first epoch at which each detector fires, and the one from which it fires to the end. D3 "
         "compares with the frozen baseline of the same seed and epoch; epoch 0 is left out."
     )
-    rows = [row for arm in ARMS for answer in _rules(answers, arm) for row in _rows(answer, arm)]
+    rows = [row for arm in ARMS for answer in _rules(answers, arm) for row in _rows(answers, answer, arm)]
     return [Table("first-firing", caption, columns, FIELDS, tuple(rows))]
 
 
@@ -45,8 +45,8 @@ def _rules(answers: Answers, arm: Arm) -> Sequence[Answer]:
     return [a for a in answers.of(arm) if a.name not in ("frozen", "shallow")]
 
 
-def _rows(answer: Answer, arm: Arm) -> Iterator[Row]:
-    found = first_firing(replay(histories(answer.bundles))) if answer.bundles else []
+def _rows(answers: Answers, answer: Answer, arm: Arm) -> Iterator[Row]:
+    found = first_firing(replay(answers.histories(answer)))
     for seed in arm.seeds:
         own = {row["detector"]: row for row in found if row["seed"] == seed}
         cells: dict[str, object] = {}

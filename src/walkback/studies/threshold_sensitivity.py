@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from walkback.judge.replay import ask, histories
+from walkback.judge.replay import ask
 from walkback.judge.sweep import CHECKS, GRID
 from walkback.judge.thresholds import Thresholds
 from walkback.report import words
@@ -46,7 +46,7 @@ def values_of(answers: Answers) -> Values:
         for answer in answers.of(arm, ("bp", "dfa")):
             group = _group(answer)
             nets[group] |= {answer.spec["net"]} if answer.bundles else set()
-            for run, base in (pair for history in histories(answer.bundles) for pair in history):
+            for run, base in (pair for history in answers.histories(answer) for pair in history):
                 for name in NAMES:
                     value = ask(CHECKS[name], run, base, "artifact", limits).value
                     found[name][group] += [] if value is None else [value]

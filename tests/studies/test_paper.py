@@ -1,0 +1,308 @@
+"""The paper's studies: every run once, every table from stored numbers, a gap wherever one is missing."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.studies.conftest import DATA
+from tests.studies.made_up import write_run
+from walkback import credit_metrics
+from walkback.cli.main import run
+from walkback.core.errors import BadInput
+from walkback.core.spec import RunSpec
+from walkback.judge.replay import histories
+from walkback.judge.sweep import CHECKS, GRID, firing_rates
+from walkback.judge.thresholds import Thresholds
+from walkback.report.figures import save_figure
+from walkback.report.markdown import render_table
+from walkback.report.published import NUMBERS, Published, published, unclamped
+from walkback.store import Store
+from walkback.studies import (
+    agreement,
+    controls,
+    cross_architecture,
+    five_rule,
+    paper,
+    penalty,
+    schedule,
+    temporal_replay,
+    threshold_sensitivity,
+)
+from walkback.studies.answers import Answers, data_of
+
+
+@pytest.fixture(scope="session")
+def answers(whole):
+    return Answers(whole, DATA)
+
+
+def names(study):
+    return [spec.name for spec in study.runs(DATA)]
+
+
+def rows_of(table, **wanted):
+    return [row for row in table.rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def take(store: Store, arm, rule: str, seeds=(42, 123, 456)) -> None:
+    """Remove the runs of one rule from a store."""
+    for spec in arm.plan(DATA[arm.data]):
+        if arm.rules.index(rule) == _place(arm, spec) and spec.seed in seeds:
+            shutil.rmtree(store.path / spec.name)
+
+
+def _place(arm, spec: RunSpec) -> int:
+    first = [s for s in arm.plan(DATA[arm.data]) if s.seed == spec.seed]
+    return first.index(spec)
+
+
+def test_the_paper_study_lists_every_run_of_its_parts_once():
+    planned = names(paper.STUDY)
+    assert len(planned) == len(set(planned)) < sum(len(names(study)) for study in paper.PARTS)
+    assert set(planned) == {name for study in paper.PARTS for name in names(study)}
+
+
+def test_the_headline_runs_are_those_that_were_asked_for():
+    specs = five_rule.STUDY.runs(DATA)
+    assert {(s.epochs, s.schedule, s.batch, s.lr, s.weight_decay) for s in specs} == {
+        (100, "cosine", 128, 1e-3, 0.01)
+    }
+    assert [s.rule.name for s in specs if s.seed == 456] == ["bp", "dfa", "frozen", "fa", "shallow"]
+    assert {str(s.net) for s in specs} == {"resmlp(depth=4,expansion=4,terminal_norm=layer,width=256)"}
+    assert {(str(s.net), s.epochs) for s in cross_architecture.STUDY.runs(DATA) if s.net.name == "vit"} == {
+        ("vit(depth=4,expansion=4,heads=4,patch=4,pool=token,width=64)", 10)
+    }
+
+
+def test_the_full_tier_is_asked_for_where_table_2_reads_it():
+    wanted = paper.STUDY.full_epochs(DATA)
+    for spec in controls.LONG.plan(DATA["cifar10"]):
+        assert {1, 100} <= set(wanted[spec])
+    assert {tuple(epochs) for spec, epochs in wanted.items() if spec.epochs == 30} == {(30,)}
+
+
+def test_with_every_run_there_is_no_gap(answers):
+    for table in paper.tables(answers):
+        if table.name != "progress":
+            assert "not run" not in render_table(table), table.name
+
+
+def test_a_cell_is_the_mean_and_the_deviation_over_seeds(answers):
+    table = {found.name: found for found in five_rule.tables(answers)}["table-1"]
+    (row,) = rows_of(table, rule="dfa")
+    values = [r.accuracy for r in answers.one(five_rule.ARM, "dfa").runs]
+    assert len(values) == 3
+    assert (row["accuracy"], row["accuracy_sd"]) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
+    assert (row["accuracy_paper"], row["accuracy_text"]) == (0.306, ".306 ± .006")
+    assert (row["protocol"], row["protocol_paper"]) == ("walked back", "walked back")
+    assert (row["quo"], row["quo_paper"]) == ("trustworthy", "trustworthy")
+    assert row["artifact"] == "FAIL(D1+D2+D3)"
+    (counts,) = rows_of(five_rule.counts(five_rule.rows_of(answers)), rules="all five")
+    assert (counts["quo_paper"], counts["protocol_paper"]) == ("0 of 5", "3 of 5")
+
+
+@pytest.mark.parametrize("arm, rule", [(five_rule.ARM, "dfa"), (penalty.ARM, "dfa+penalty(1e-2)")])
+def test_a_rule_that_was_taken_away_is_shown_as_not_run_and_never_as_zero(copied, answers, arm, rule):
+    label = answers.one(arm, rule).name
+    take(copied, arm, rule)
+    before = {table.name: table for table in paper.tables(answers)}
+    after = {table.name: table for table in paper.tables(Answers(copied, DATA))}
+    assert {name: len(t.rows) for name, t in before.items() if name != "provenance"} == {
+        name: len(t.rows) for name, t in after.items() if name != "provenance"
+    }, "no row is dropped"
+    name = "table-1" if arm is five_rule.ARM else "penalty"
+    (row,) = rows_of(after[name], rule=label)
+    shown = dict(zip(after[name].titles, after[name].cells()[after[name].rows.index(row)], strict=True))
+    assert shown["accuracy"] == "not run" and row["accuracy"] is None
+    assert shown["seeds"] == "0 of 3" and row["runs"] == ""
+    assert "not run" in render_table(after["agreement"])
+
+
+def test_one_seed_less_is_counted_and_a_running_one_is_not_used(copied):
+    take(copied, five_rule.ARM, "dfa", seeds=(123,))
+    spec = next(s for s in five_rule.ARM.plan(DATA["cifar10"]) if (s.rule.name, s.seed) == ("dfa", 123))
+    dfa = Answers(copied, DATA).one(five_rule.ARM, "dfa")
+    assert (len(dfa.runs), dfa.planned, dfa.running) == (2, 3, 0)
+    write_run(copied, spec, state="running")
+    dfa = Answers(copied, DATA).one(five_rule.ARM, "dfa")
+    assert (len(dfa.runs), dfa.running) == (2, 1)
+    table = five_rule.tables(Answers(copied, DATA))[0]
+    assert rows_of(table, rule="dfa")[0]["seeds"] == 2
+    assert any(cells[0] == "dfa" and "2 of 3 (1 running)" in cells for cells in table.cells())
+
+
+def test_a_run_that_lacks_the_full_tier_is_not_measured_rather_than_not_run(copied):
+    take(copied, five_rule.ARM, "dfa", seeds=(42,))
+    spec = next(s for s in five_rule.ARM.plan(DATA["cifar10"]) if (s.rule.name, s.seed) == ("dfa", 42))
+    write_run(copied, spec, full=False)
+    table = controls.table_2(Answers(copied, DATA))
+    row = rows_of(table, rule="dfa, converged")[0]
+    assert row["rho_gap"] == "not measured in 1 of 3 seeds" and row["rho"] is None
+    assert row["clamped_gap"] == ""
+
+
+def test_first_firing_tells_never_from_not_known_and_not_run(copied):
+    take(copied, five_rule.ARM, "frozen", seeds=(42,))
+    take(copied, five_rule.ARM, "bp", seeds=(123,))
+    table = temporal_replay.first_table(Answers(copied, DATA))[0]
+    recipe = Answers(copied, DATA).one(five_rule.ARM, "bp").recipe
+    long = {row["seed"]: row for row in rows_of(table, rule="bp", recipe=recipe)}
+    assert long[42]["D1_first"] is None and long[42]["D1_gap"] == ""
+    assert long[42]["D3_gap"] == "not known" and long[123]["D1_gap"] == "not run"
+    dfa = rows_of(table, rule="dfa", seed=456)[0]
+    assert (dfa["D1_first"], dfa["D1_stays"]) == (10, 10)
+    shown = render_table(table)
+    assert "never" in shown and "not known" in shown and "not run" in shown
+
+
+@pytest.mark.parametrize("name", list(threshold_sensitivity.NAMES))
+def test_firing_by_threshold_is_what_the_detectors_say_one_by_one(answers, name):
+    """Against judge.sweep, which asks the detector anew for every threshold."""
+    values = threshold_sensitivity.values_of(answers)[name]
+    arms = threshold_sensitivity.ARMS
+    runs = [answer.bundles for arm in arms for answer in answers.of(arm, ("bp", "dfa"))]
+    past = [history for bundles in runs for history in histories(bundles)]
+    for value in (GRID[name][0], GRID[name][len(GRID[name]) // 2]):
+        slow = firing_rates(past, CHECKS[name], "artifact", Thresholds(**{name: float(value)}))
+        fast = {group: threshold_sensitivity.firing(name, seen, value) for group, seen in values.items()}
+        assert (fast["bp"], len(values["bp"].values)) == slow["bp"]
+        assert fast["dfa"] + fast["others"] == slow["dfa"][0]
+
+
+def test_calibration_says_what_backprop_at_its_worst_would_need(answers):
+    values = threshold_sensitivity.values_of(answers)
+    (row,) = rows_of(threshold_sensitivity.calibration_table(values), name="D1 growth")
+    assert threshold_sensitivity.firing("growth", values["growth"]["bp"], row["bp"]) == 0
+    assert threshold_sensitivity.firing("growth", values["growth"]["bp"], row["bp"] * 0.99) > 0
+
+
+def net_row(net, norm, dfa, bp="0 of 3", epochs=10):
+    return {"net": net, "norm": norm, "dfa_artifact": dfa, "bp_artifact": bp, "epochs": epochs}
+
+
+def test_the_gradient_floor_statement_says_only_what_the_runs_carry():
+    say = cross_architecture.floor_statement
+    vit, cnn = net_row("ViT", "yes", "3 of 3, from epoch 4"), net_row("CNN", "no", "0 of 3")
+    assert "So it fires only on terminal-normalised nets." in say([vit, cnn])
+    missing = net_row("Student", "no", "not run", "not run")
+    assert "of the nets that were run it fires only" in say([vit, cnn, missing])
+    assert "Not run: Student." in say([vit, cnn, missing])
+    assert "without a terminal norm too: CNN" in say([vit, net_row("CNN", "no", "1 of 3, from epoch 9")])
+    long = net_row("ResMLP", "yes", "3 of 3, from epoch 8", epochs=100)
+    quiet = net_row("ViT", "yes", "0 of 3")
+    assert "not decided" in say([long, quiet, cnn]), "ten quiet epochs of one net say nothing of another"
+    assert "not known: no net was run" in say([missing])
+    assert "Under backprop it fires on ViT." in say(
+        [net_row("ViT", "yes", "3 of 3", "1 of 3, from epoch 2")]
+    )
+
+
+def test_agreement_is_two_deviations_of_both_or_a_factor_of_three():
+    number = Published("t", "r", "q", 0.30, ".30 ± .01", 0.01)
+    assert agreement.compare(number, 0.319, None) == "agrees"
+    assert agreement.compare(number, 0.321, None) == "differs by +0.021"
+    assert agreement.compare(number, 0.321, 0.01) == "agrees"
+    rough = Published("t", "r", "q", 1e8, "~ 1e8")
+    assert agreement.compare(rough, 2.9e8, None) == "agrees"
+    assert agreement.compare(rough, 3.1e8, None) == "3.10 times the paper's"
+    bare = Published("t", "r", "q", 0.10, ".10")
+    assert agreement.compare(bare, 0.10, None).endswith("no spread to judge it by")
+
+
+def test_the_papers_ep_row_lies_under_its_own_frozen_one():
+    said = agreement.ep_against_frozen()
+    assert "−3.3 pp" in said and "[−10.8, +4.2]" in said and "INCONCLUSIVE" in said
+
+
+def test_controls_that_were_not_run_are_named_with_their_command(copied, answers):
+    find = lambda a: next(p for p in agreement.points_of(a) if p.what == "frozen, accuracy")  # noqa: E731
+    assert "A constant rate gives" in find(answers).why
+    take(copied, schedule.ARM, "frozen", seeds=(42,))
+    assert (
+        "A constant rate: not run (walkback audit schedule decides it)." in find(Answers(copied, DATA)).why
+    )
+
+
+def test_the_papers_numbers_are_unique_and_its_clamp_is_undone_as_everywhere():
+    keys = [(number.row, number.quantity) for number in NUMBERS]
+    assert len(set(keys)) == len(keys)
+    assert published("dfa", "no such quantity") is None
+    for norm in (1e-9, 3e-7):
+        assert unclamped(-0.022, norm) == credit_metrics.corrected(-0.022, norm)
+
+
+def test_every_figure_is_drawn_whether_runs_are_there_or_not(answers, tmp_path):
+    nothing = Answers(Store(tmp_path), DATA)
+    for found in (answers, nothing):
+        for drawing in paper.figures(found):
+            first = save_figure(drawing.text.name, drawing.draw, ["svg"])["svg"]
+            if found is nothing:
+                assert b"<svg" in first
+            elif drawing.text.name in ("figure-1", "figure-4"):
+                assert save_figure(drawing.text.name, drawing.draw, ["svg"])["svg"] == first
+
+
+def test_two_data_sets_of_one_name_are_not_mixed(tmp_path):
+    store = Store(tmp_path)
+    spec = five_rule.ARM.plan(DATA["cifar10"])[0]
+    write_run(store, spec)
+    assert data_of(store, ["cifar10", "teacher"])["cifar10"].identity == "0" * 64
+    assert data_of(store, ["teacher"])["teacher"].identity == ""
+    write_run(store, RunSpec(**{**vars(spec), "data_identity": "1" * 64}))
+    with pytest.raises(BadInput, match="2 data sets called cifar10"):
+        data_of(store, ["cifar10"])
+
+
+def test_a_half_finished_store_is_reported_without_the_data_set(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("WALKBACK_DATA", raising=False)
+    store = Store(tmp_path / "runs")
+    bp, dfa, frozen = five_rule.ARM.plan(DATA["cifar10"])[:3]
+    write_run(store, bp)
+    write_run(store, dfa, state="running")
+    write_run(store, frozen)
+    out = tmp_path / "report"
+    where = ["--store", str(store.path), "--out", str(out), "--json"]
+    assert run(["audit", "five-rule", "--judge-only", *where]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["planned"], found["finished"], len(found["not_run"])) == (15, 2, 12)
+    assert "not run" in (out / "tables" / "table-1.md").read_text(encoding="utf-8")
+    assert (out / "figures" / "figure-1.pdf").is_file() and "figure-1" in (out / "report.md").read_text()
+    assert run(["report", str(store.path), "--out", str(out), "--json"]) == 0
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "still running (epoch 100 of 100)" in page
+
+
+COMMITTED = Path(__file__).parents[2] / "docs" / "results"
+
+
+def test_every_committed_run_is_one_that_a_study_asks_for():
+    store = Store.existing(COMMITTED / "cifar10")
+    data = data_of(store, [arm.data for arm in paper.ARMS])
+    assert store.bundles()
+    assert {bundle.path.name for bundle in store.bundles()} <= {s.name for s in paper.STUDY.runs(data)}
+
+
+@pytest.mark.slow
+def test_the_command_printed_under_a_table_makes_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("WALKBACK_DATA", raising=False)
+    where = ["--store", str(COMMITTED / "cifar10"), "--out", str(tmp_path)]
+    assert run(["audit", "paper", "--judge-only", *where]) == 0
+    shown = "".join(page.read_text(encoding="utf-8") for page in COMMITTED.glob("*.md"))
+    for file in (COMMITTED / "tables").glob("*.csv"):
+        assert (tmp_path / "tables" / file.name).read_bytes() == file.read_bytes(), file.name
+        if file.stem != "agreement":  # its last column is a list on the page
+            assert (tmp_path / "tables" / f"{file.stem}.md").read_text(encoding="utf-8") in shown, file.stem
+
+
+def test_made_up_numbers_are_finite():
+    """The stand-ins of these tests have a number for everything: a gap in a table is the table's."""
+    from tests.studies.made_up import made_up
+
+    spec = five_rule.ARM.plan(DATA["cifar10"])[1]
+    assert all(math.isfinite(value) for value in made_up(spec, 100).values())
