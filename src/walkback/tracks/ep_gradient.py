@@ -223,7 +223,7 @@ class ArmEP(EP):
             return through_all_blocks(trace)
         return super().training_credits(trace)
 
-    def deposit_gradients(self, net: Adapter, x: Tensor, y: Tensor) -> Trace:
+    def deposit_gradients(self, net: Adapter, x: Tensor | Mapping[str, Tensor], y: Tensor) -> Trace:
         trace = super().deposit_gradients(net, x, y)
         if self.lab.under("no bias gradient"):
             for name, parameter in net.model.named_parameters():
