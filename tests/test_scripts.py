@@ -40,6 +40,19 @@ def test_a_rule_from_outside_is_checked_and_audited_in_forty_lines(monkeypatch, 
     assert "binary-dfa assigns credit to deep layers" in told and "D3:" in told
 
 
+def test_the_hugging_face_example_trains_and_audits_both_models(capsys):
+    pytest.importorskip("transformers", reason="the extra `transformers` is not installed")
+    found = importlib.util.spec_from_file_location("huggingface", ROOT / "examples" / "huggingface.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    for verdict in module.main(steps=5):
+        assert verdict.outcome.value in ("PASS", "FAIL") and len(verdict["layers"]) == 3
+        assert verdict["diagnostics"]["D3_depth_utility"]["interval"] is not None
+        assert all(layer["cosine"] is not None for layer in verdict["layers"])
+    told = capsys.readouterr().out
+    assert "vit" in told and "gpt2" in told and told.count("dfa assigns credit to deep layers") == 2
+
+
 def call(script: str, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "reproduce" / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True)

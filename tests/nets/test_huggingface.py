@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -283,6 +286,14 @@ def test_the_proofs_of_a_rule_run_on_it(make):
         assert [check.status for check in found] == ["pass"] * 3, [check.sentence for check in found]
 
 
+def test_layer_form_reaches_every_linear_of_a_vit_and_refuses_gpt2_by_name():
+    case, other = vit(), gpt2()
+    found = check_rule("dfa(form=layer)", case.net, case.x, case.y)
+    assert [check.status for check in found] == ["pass"] * 3, [check.sentence for check in found]
+    (refused,) = check_rule("dfa(form=layer)", other.net, other.x, other.y)
+    assert refused.status == "not applicable" and "c_attn.weight" in refused.sentence
+
+
 def test_a_credit_may_reach_a_head_that_is_tied_to_the_embedding_and_no_other():
     case = gpt2()
     for tied in (True, False):
@@ -370,8 +381,8 @@ def build():
 """
 
 
-def test_gpt2_is_audited_from_the_command_line_with_the_file_it_saves(tmp_path, monkeypatch, capsys):
-    """The file has no lm_head, which is tied; the batch names its inputs."""
+def test_gpt2_is_audited_by_the_documented_command(tmp_path, monkeypatch, capsys):
+    """The saved file has no lm_head, which is tied; the batch names its inputs."""
     case = padded_gpt2()
     case.model.float()
     monkeypatch.chdir(tmp_path)
@@ -379,10 +390,10 @@ def test_gpt2_is_audited_from_the_command_line_with_the_file_it_saves(tmp_path, 
     case.model.save_pretrained(tmp_path / "saved")
     arrays = {name: part.numpy() for name, part in {**case.x, "y": case.y}.items()}
     np.savez(tmp_path / "batch.npz", **arrays)
-    options = {"--weights": "saved/model.safetensors", "--eval": "batch.npz", "--blocks": "transformer.h"}
-    options |= {"--out-ln": "transformer.ln_f", "--head": "lm_head", "--baseline": "0.01"}
-    given = [word for pair in options.items() for word in pair]
-    code, found = answer(capsys, "diagnose", "--model", "my_gpt2:build", *given)
+    page = (Path(__file__).parents[2] / "docs/how-to/audit-a-model.md").read_text(encoding="utf-8")
+    (shown,) = (block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "my_gpt2" in block)
+    program, *words = shlex.split(shown.replace("\\\n", " "))
+    code, found = answer(capsys, *words)
     live = FAProtocol(case.model, case.x, case.y, baseline=0.01, **case.parts).run()
-    assert code == live.outcome.exit_code and found["layers"] == live["layers"]
+    assert program == "walkback" and code == live.outcome.exit_code and found["layers"] == live["layers"]
     assert found["diagnostics"] == live.to_dict()["diagnostics"]
