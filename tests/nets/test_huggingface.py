@@ -201,7 +201,7 @@ def test_the_full_tier_works_and_the_gradient_reaches_its_ceiling(make):
         trace = case.net.probe(case.x, case.y)
         dfa = ready_rule("dfa", case.net, case.x, case.y)
         tables = {
-            rule.name: measure_full(trace, rule, 0, torch.Generator().manual_seed(0), draws=9)
+            rule.name: measure_full(trace, rule, 0, torch.Generator().manual_seed(0), draws=20)
             for rule in (dfa, make_rule("bp"))
         }
     for name, table in tables.items():
