@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from walkback.core.errors import NotApplicable
+from walkback.core.quantities import SETTLED_BELOW
 from walkback.core.spec import Call
 from walkback.measure.light import float64_twin
 from walkback.nets import Adapter, build_net, nets
@@ -86,6 +87,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "cnn": {"depth": 2, "width": 8},
     "small-resnet": {"depth": 3, "width": 8},
     "vit": {"depth": 2, "width": 16, "heads": 2},
+    "hopfield": {"width": 16, "steps": 12},
+    "looped": {"width": 16, "steps": 12},
 }
 
 
@@ -246,17 +249,16 @@ def _unbiased(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
 
 
 def _settles(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
-    """Rules that relax to an equilibrium say how far from it they stopped (`residual`, `converged`)."""
-    if not hasattr(rule, "converged"):
-        return
+    """Rules that relax to an equilibrium say how far from it they stopped."""
     rule.credits(net.probe(x, y))
-    residual = float(getattr(rule, "residual", float("nan")))
-    settled = bool(rule.converged)
+    residual = rule.readings().get("settling.residual@1")
+    if residual is None:
+        return
+    settled = residual <= SETTLED_BELOW
     sentence = f"The nudged states settle to a relative residual of {residual:.1g}."
     if not settled:
-        sentence = (
-            f"The nudged states do not settle here (residual {residual:.1g}): this is ep (unconverged)."
-        )
+        named = f"{rule.name} (unconverged)"
+        sentence = f"The nudged states do not settle here (residual {residual:.1g}): this is {named}."
     yield Check("settles", "pass" if settled else "not applicable", sentence, {"residual": residual})
 
 

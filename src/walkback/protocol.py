@@ -18,7 +18,7 @@ from walkback.core.quantities import Measurements
 from walkback.core.verdict import Verdict
 from walkback.data.dataset import hash_arrays
 from walkback.judge import Evidence, Thresholds, evidence_of, judge
-from walkback.measure import measure_light
+from walkback.measure import measure_light, measure_rule
 from walkback.measure.rows import correct_rows
 from walkback.nets.adapter import Adapter, Batch, Blocks
 from walkback.nets.trace import Trace
@@ -82,6 +82,8 @@ class FAProtocol:
             torch.manual_seed(self.seed)
             trace = self.net.probe(self.x, self.y)
             table = measure_light(trace, self._credits(trace), epoch=0)
+            if self.rule is not None:
+                measure_rule(self.rule, 0, table)
         correct = correct_rows(trace.logits, trace.labels).flatten().cpu().numpy()
         accuracy = float(correct.mean()) if self.accuracy is None else self.accuracy
         table.add(0, "accuracy.test@1", accuracy)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from walkback.core.stats import _item_variance, seed_item_interval
+from walkback.core.stats import _item_variance, paired_tost, seed_item_interval
 
 
 def slow_dyadic_variance(values, sources):
@@ -68,3 +68,32 @@ def test_the_interval_covers_where_a_seed_only_one_does_not():
 def test_identical_differences_have_a_point_interval():
     found = seed_item_interval(np.full((3, 10), 0.25), alpha=0.02)
     assert (found.low, found.estimate, found.high) == (0.25, 0.25, 0.25)
+
+
+@given(st.integers(0, 10_000), st.floats(-0.03, 0.03), st.integers(2, 12))
+def test_a_paired_tost_over_seeds_is_two_one_sided_t_tests(seed, shift, count):
+    d = np.random.default_rng(seed).normal(shift, 0.01, size=count)
+    found = paired_tost(d[None], margin=0.015)
+    above = scipy_stats.ttest_1samp(d, -0.015, alternative="greater").pvalue
+    below = scipy_stats.ttest_1samp(d, 0.015, alternative="less").pvalue
+    assert found.p == pytest.approx(max(above, below), rel=1e-9, abs=1e-15)
+    inside = max(-found.interval.low, found.interval.high) < 0.015
+    assert (found.words == "equivalent") == inside, "the 90 % interval decides as the two tests do"
+
+
+def test_equivalent_different_and_open_are_three_things():
+    near, far, noisy = np.array([[[0.001, 0.0, -0.001]], [[0.09, 0.1, 0.11]], [[0.1, -0.1, 0.0]]])
+    words = [paired_tost(d, margin=0.015).words for d in (near, far, -far, noisy)]
+    assert words == ["equivalent", "different", "different", "open"]
+    same = paired_tost(np.zeros((3, 5)), margin=0.015)
+    apart = paired_tost(np.full((3, 5), 0.2), margin=0.015)
+    assert (same.p, same.words, apart.p, apart.words) == (0.0, "equivalent", 1.0, "different")
+
+
+def test_a_tost_with_items_knows_that_items_were_drawn_too():
+    """Every seed has the same small difference, so seeds alone are certain; a hundred items are not."""
+    rng = np.random.default_rng(3)
+    items = rng.choice([-1.0, 0.0, 1.0], p=[0.1, 0.8, 0.1], size=100)
+    d = np.tile(items - items.mean() + 0.005, (5, 1))
+    assert paired_tost(d.mean(axis=1)[None], margin=0.015).p < 1e-9
+    assert paired_tost(d, margin=0.015).words == "open"

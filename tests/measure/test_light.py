@@ -10,11 +10,12 @@ import torch
 from torch.nn import functional as F
 
 from tests.conftest import ArrayFeed, ready_rule
-from walkback.core.quantities import QUANTITIES
+from walkback.core.errors import BadInput
+from walkback.core.quantities import QUANTITIES, Measurements
 from walkback.core.spec import Call
 from walkback.data import load_dataset
 from walkback.judge.thresholds import Thresholds
-from walkback.measure import measure_light
+from walkback.measure import measure_light, measure_rule
 from walkback.nets import Adapter
 from walkback.nets.resmlp import ResMLP
 from walkback.rules import make_rule
@@ -67,6 +68,7 @@ def test_every_light_quantity_equals_its_slow_version(net, batch):
     taken = {reading.quantity for reading in table}
     full = {q for q in QUANTITIES if q.startswith(("nudge.", "perturbation.")) or "null" in q}
     full |= {"alignment.parameter_cosine@1", "alignment.stability@1", "accuracy.validation@1"}
+    full |= {"settling.residual@1"}  # only rules that settle have one
     assert taken == set(QUANTITIES) - full - {"accuracy.test@1", "loss.test@1", "loss.train@1"}
 
 
@@ -249,3 +251,29 @@ def test_a_net_that_left_the_numbers_reads_nan_not_zero(net, batch):
     assert table.get("reference.validity@1", 0).status == "nan"
     assert table.number("alignment.n_valid@1", 0, 3) == 0
     assert table.get("alignment.cosine@1", 0, 3).status == "nan"
+
+
+def test_what_a_rule_measured_itself_lands_in_the_table_under_its_quantity():
+    torch.manual_seed(0)
+    net = Adapter(ResMLP(12, 5, depth=2, width=16))
+    trace = net.probe(torch.randn(8, 12), torch.arange(8) % 5)
+    settling, table = make_rule("ep"), Measurements()
+    settling.credits(trace)
+    for text in ("bp", "dfa"):
+        measure_rule(make_rule(text), 3, table)
+    assert len(table) == 0, "most rules have nothing to say"
+    measure_rule(settling, 3, table)
+    (reading,) = table
+    assert (reading.epoch, reading.quantity) == (3, "settling.residual@1")
+    assert reading.value == settling.residual < 0.05
+    with_penalty = make_rule("ep+penalty(0.01)")
+    with_penalty.credits(trace)
+    measure_rule(with_penalty, 4, table)
+    assert table.number("settling.residual@1", 4) == settling.residual
+
+
+def test_a_reading_of_an_unknown_quantity_is_refused_by_name(monkeypatch):
+    rule = make_rule("bp")
+    monkeypatch.setattr(rule, "readings", lambda: {"settling.mood@1": 0.5})
+    with pytest.raises(BadInput, match=r"bp reports 'settling\.mood@1'"):
+        measure_rule(rule, 0, Measurements())

@@ -50,7 +50,7 @@ def written_out(kind: str, net: nn.Module, batch, **params) -> reference.Step:
         work = {"step": reference.looped_step, "bptt": reference.looped_bptt}[kind]
         return work(weights, x, y, steps=len(net.blocks) + 1, **params)
     work = {"step": reference.hopfield_step, "bptt": reference.hopfield_bptt}[kind]
-    return work(weights, x, y, steps=len(net.blocks), step_size=net.step.step_size, **params)
+    return work(weights, x, y, steps=len(net.blocks) + 1, step_size=net.step.step_size, **params)
 
 
 def apart(found: torch.Tensor, exact) -> float:
@@ -92,7 +92,7 @@ def test_a_small_beta_is_not_lost_in_single_precision(name, batch):
 def by_autograd(net: nn.Module, batch, last: int) -> dict[str, torch.Tensor]:
     """Gradients through the last steps of the net's own forward pass."""
     drive = net.stem(batch[0].flatten(1))
-    h = drive.tanh() if isinstance(net, LoopedMLP) else torch.zeros_like(drive)
+    h = drive.tanh() if isinstance(net, LoopedMLP) else net.step(torch.zeros_like(drive), drive)
     for index, block in enumerate(net.blocks):
         if len(net.blocks) - index == last:
             h = h.detach()

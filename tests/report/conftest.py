@@ -45,6 +45,7 @@ class Runs:
         growth: float = 3.0,
         validity: float = 1e-3,
         cosine: float = 0.5,
+        residual: float | None = None,
         state: str = "finished",
         reason: str = "",
         epochs: int = 2,
@@ -52,7 +53,10 @@ class Runs:
         not_applicable: Sequence[str] = (),
         **settings: Any,
     ) -> Bundle:
-        """`without` quantities were never taken, `not_applicable` ones have no meaning for this rule."""
+        """`without` quantities were never taken, `not_applicable` ones have no meaning for this rule.
+
+        A rule without a `residual` does not settle anything.
+        """
         label = rule if label is None else label
         spec = {"net": "toy(depth=2)", "rule": label, "data": "toy", "data_identity": "d" * 64}
         spec |= {"seed": seed, "epochs": epochs, "batch": 32, "lr": 0.01, **settings}
@@ -61,6 +65,8 @@ class Runs:
         )
         values = {"accuracy.test@1": accuracy, "scale.growth_max@1": growth}
         values |= {"reference.validity@1": validity, "alignment.deep_cosine@1": cosine}
+        values |= {} if residual is None else {"settling.residual@1": residual}
+        without = [*without, *(["settling.residual@1"] if residual is None else [])]
         table = Measurements()
         for epoch in range(epochs + 1):
             _measure(table, epoch, values, without, not_applicable)

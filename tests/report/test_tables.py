@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
+from pathlib import Path
 from statistics import stdev
 from typing import Any
 
 import pytest
 
 from walkback.judge.assemble import Judged
+from walkback.judge.thresholds import Thresholds
+from walkback.report import write_report
 from walkback.report.csv import render_csv
 from walkback.report.tables import Table, full_rows, layer_rows, names_of, trajectory_rows, verdict_rows
 
@@ -136,3 +139,32 @@ def _cells(table: Table, rule: str) -> dict[str, str]:
 
 def _read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_rule_whose_states_did_not_settle_is_called_unconverged_everywhere(runs: Any, tmp_path: Path):
+    for seed, residual in ((1, 0.01), (2, 0.4)):
+        runs.add("ep", seed=seed, residual=residual)
+        runs.add("bp", seed=seed)
+        runs.add("frozen", seed=seed)
+    judged = runs.judged()
+    assert [item.label for item in judged] == ["bp", "ep (unconverged)", "frozen"]
+    verdict = judged[1].verdict
+    assert verdict.claim.startswith("ep (unconverged) ") and verdict.evidence["residual"] == [0.01, 0.4]
+    assert any("not come to rest in 1 of 2 seeds" in note for note in verdict.notes)
+    rows = {row["rule"]: row["residual"] for row in verdict_rows(judged).rows}
+    assert rows == {"bp": None, "ep (unconverged)": 0.4, "frozen": None}
+    page = write_report(judged, tmp_path).read_text(encoding="utf-8")
+    assert "ep (unconverged) reaches" in page and "how far from rest" in page
+    assert "not come to rest in 1 of 2 seeds" in page
+
+
+@pytest.mark.parametrize(("residual", "shown"), [(0.05, "ep"), (math.nan, "ep (unconverged)")])
+def test_rest_is_a_residual_that_is_small_and_a_number(runs: Any, residual: float, shown: str):
+    runs.add("ep", residual=residual)
+    assert [item.label for item in runs.judged()] == [shown]
+
+
+def test_what_counts_as_settled_is_a_threshold(runs: Any):
+    runs.add("ep", residual=0.2)
+    strict, lenient = (runs.judged(thresholds=Thresholds(residual=most)) for most in (0.05, 0.5))
+    assert (strict[0].label, lenient[0].label) == ("ep (unconverged)", "ep")

@@ -149,11 +149,14 @@ def _rates(text: str | None) -> list[float]:
 
 
 def _row(bundle: Any) -> dict[str, Any]:
+    from walkback.judge.evidence import evidence_of, shown_label
+    from walkback.judge.thresholds import Thresholds
+
     table = bundle.measurements()
     return {
         "name": bundle.path.name,
         "id": bundle.id,
-        "rule": bundle.card["rule"]["label"],
+        "rule": shown_label([evidence_of(bundle)], Thresholds().residual),
         "seed": bundle.spec["seed"],
         "status": bundle.status["state"],
         "accuracy": table.number("accuracy.test@1", table.epochs[-1]),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STATUSES = ("ok", "nan", "inf", "below_floor", "not_applicable")
+SETTLED_BELOW = 0.05  # the residual up to which states count as settled; few-step solvers leave above 0.3
 
 
 class Quantity(NamedTuple):
@@ -82,6 +83,7 @@ QUANTITIES = {
         Quantity("alignment.deep_cosine@1", "mean of the per-layer cosines over l ≥ 1"),
         Quantity("alignment.gamma_mean@1", "Γ: mean of the clamped cosines over l = 0…L"),
         Quantity("alignment.gamma_concat@1", "Γ: clamped cosine of the layers laid end to end"),
+        Quantity("settling.residual@1", "how far from rest a rule that settles had stopped; 0 at rest"),
     )
 }
 

@@ -43,6 +43,41 @@ def seed_item_interval(
     return Interval(estimate, estimate - reach, estimate + reach, se, df, alpha)
 
 
+@dataclass(frozen=True)
+class Equivalence:
+    """Two one-sided tests: `p` is the larger of the two, the interval the one they decide by."""
+
+    interval: Interval
+    margin: float
+    p: float
+
+    @property
+    def words(self) -> str:
+        """`equivalent` or `different` where the whole interval says so; else the question is `open`."""
+        if self.p < self.interval.alpha:
+            return "equivalent"
+        apart = self.interval.low > self.margin or self.interval.high < -self.margin
+        return "different" if apart else "open"
+
+
+def paired_tost(
+    differences: NDArray[np.float64],
+    margin: float,
+    alpha: float = 0.05,
+    clusters: NDArray[np.int64] | None = None,
+) -> Equivalence:
+    """Is the mean paired difference within ±margin? `differences` and `clusters` as in the interval above.
+
+    One row is Schuirmann's (1987) test on its entries: `paired_tost(by_seed[None], …)` speaks of the seeds
+    alone.
+    """
+    found = seed_item_interval(differences, alpha, clusters)
+    gap = margin - abs(found.estimate)
+    if found.se == 0.0:
+        return Equivalence(found, margin, 0.0 if gap > 0 else 1.0)
+    return Equivalence(found, margin, _t_share(-gap / found.se, found.df))
+
+
 def _item_variance(
     item_means: NDArray[np.float64], clusters: NDArray[np.int64] | None
 ) -> tuple[float, float]:
@@ -79,3 +114,10 @@ def _t_quantile(probability: float, df: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(df, probability))
+
+
+def _t_share(t: float, df: float) -> float:
+    """The share of Student's distribution below t."""
+    from scipy.special import stdtr
+
+    return float(stdtr(df, t))

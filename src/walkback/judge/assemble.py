@@ -29,7 +29,8 @@ class Judged:
 
     @property
     def label(self) -> str:
-        return self.runs[0].label
+        """The rule's name for a reader."""
+        return str(self.verdict.evidence["rule"])
 
     @property
     def role(self) -> str:

@@ -12,19 +12,26 @@ from walkback.judge.evidence import Evidence
 Step = Mapping[str, Any]
 
 
-def walk_back(runs: Sequence[Evidence], reasons: Sequence[Reason], outcome: Outcome) -> tuple[Step, ...]:
+def walk_back(
+    label: str, runs: Sequence[Evidence], reasons: Sequence[Reason], outcome: Outcome
+) -> tuple[Step, ...]:
     """Four steps: the status-quo claim, the reference, the depth, and what kind of failure it is."""
     d1, d2, d3 = reasons
-    return (_status_quo(runs), _reference(d1, d2), _depth(d3), _mode(runs, d1, d2, d3, outcome))
+    return (
+        _status_quo(label, runs),
+        _reference(d1, d2),
+        _depth(d3),
+        _mode(label, runs, d1, d2, d3, outcome),
+    )
 
 
 def _step(number: int, question: str, survives: bool | None, sentence: str) -> Step:
     return {"step": number, "question": question, "survives": survives, "sentence": sentence}
 
 
-def _status_quo(runs: Sequence[Evidence]) -> Step:
+def _status_quo(label: str, runs: Sequence[Evidence]) -> Step:
     """What is usually reported: accuracy above chance and a positive mean cosine Γ."""
-    label, question = runs[0].label, "What do accuracy and gradient cosine claim?"
+    question = "What do accuracy and gradient cosine claim?"
     accuracy = _mean([run.accuracy for run in runs])
     gamma = _mean([run.number("alignment.gamma_mean@1") for run in runs])
     if accuracy is None:
@@ -65,10 +72,11 @@ def _depth(d3: Reason) -> Step:
     return _step(3, question, not d3.fires, words + d3.sentence)
 
 
-def _mode(runs: Sequence[Evidence], d1: Reason, d2: Reason, d3: Reason, outcome: Outcome) -> Step:
+def _mode(
+    label: str, runs: Sequence[Evidence], d1: Reason, d2: Reason, d3: Reason, outcome: Outcome
+) -> Step:
     """Mode 1: scale destroys what the credit builds. Mode 2: the credit points nowhere useful."""
     question = "What kind of failure is it?"
-    label = runs[0].label
     if outcome is Outcome.PASS:
         alone = [f"{reason.check} alone fires" for reason in (d1, d2) if reason.fires]
         found = f"None that decides ({alone[0]})" if alone else "None was found"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,6 +45,17 @@ class Evidence:
 
     def number(self, quantity: str, layer: int | None = None) -> float | None:
         return self.measurements.number(quantity, self.epoch, layer)
+
+    def unsettled(self, most: float) -> bool:
+        """Whether the rule settles states and had not; a residual that is not a number is not rest."""
+        found = self.measurements.get("settling.residual@1", self.epoch)
+        return found is not None and found.status != "not_applicable" and not found.value <= most
+
+
+def shown_label(runs: Sequence[Evidence], most: float) -> str:
+    """The rule's name for a reader: one whose states had not settled in every seed says so."""
+    label = runs[0].label
+    return f"{label} (unconverged)" if any(run.unsettled(most) for run in runs) else label
 
 
 def evidence_of(bundle: Bundle, epoch: int | None = None) -> Evidence:

@@ -10,6 +10,7 @@ from typing import Any
 
 from walkback.core.verdict import Outcome
 from walkback.judge.assemble import Case, gather
+from walkback.judge.evidence import shown_label
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle
 
@@ -38,7 +39,7 @@ def _over_choices(case: Case) -> dict[str, Any]:
     default = outcomes[tuple(axis[0] for axis in CHOICES.values())]
     holding = sum(outcome is default for outcome in outcomes.values())
     return {
-        "rule": case.runs[0].label,
+        "rule": shown_label(case.runs, Thresholds().residual),
         "default": default.value,
         "specifications": len(outcomes),
         "holds": holding,

@@ -12,7 +12,7 @@ from walkback.core.verdict import Outcome, Reason, Verdict
 from walkback.judge.chain import walk_back
 from walkback.judge.credit import judge_credit
 from walkback.judge.diagnostics import judge_depth, judge_reference, judge_scale
-from walkback.judge.evidence import Evidence
+from walkback.judge.evidence import Evidence, shown_label
 from walkback.judge.factorial import Cells, contrasts, stem_blocks, with_contrasts
 from walkback.judge.thresholds import Thresholds
 
@@ -44,9 +44,10 @@ def judge(
         judge_reference(runs, thresholds, literal=logic == "paper"),
         with_contrasts(depth, contrasts(runs[0].label, cells or {}, thresholds)),
     )
-    claim = f"{runs[0].label} assigns credit to deep layers"
+    label = shown_label(runs, thresholds.residual)
+    claim = f"{label} assigns credit to deep layers"
     evidence = {
-        **_summary(runs),
+        **_summary(runs, label),
         "C_credit_direction": judge_credit(runs),
         "stem_blocks": stem_blocks(runs[0].label, cells or {}, thresholds),
         "thresholds": asdict(thresholds),
@@ -58,8 +59,9 @@ def judge(
             Outcome.SKIPPED, words, claim, logic, reasons, (), layer_table(runs), (note,), evidence
         )
     outcome, words = decide(reasons, logic)
-    chain = walk_back(runs, reasons, outcome)
-    return Verdict(outcome, words, claim, logic, reasons, chain, layer_table(runs), _notes(runs), evidence)
+    chain = walk_back(label, runs, reasons, outcome)
+    notes = _notes(runs, thresholds)
+    return Verdict(outcome, words, claim, logic, reasons, chain, layer_table(runs), notes, evidence)
 
 
 def decide(reasons: Sequence[Reason], logic: str) -> tuple[Outcome, str]:
@@ -126,9 +128,9 @@ def _check_question(
         raise BadInput("One verdict speaks about one rule.", "Judge each rule apart.")
 
 
-def _summary(runs: Sequence[Evidence]) -> dict[str, Any]:
+def _summary(runs: Sequence[Evidence], label: str) -> dict[str, Any]:
     return {
-        "rule": runs[0].label,
+        "rule": label,
         "net": runs[0].net,
         "seeds": [run.seed for run in runs],
         "epochs": [run.epoch for run in runs],
@@ -136,10 +138,11 @@ def _summary(runs: Sequence[Evidence]) -> dict[str, Any]:
         "gamma_mean": [run.number("alignment.gamma_mean@1") for run in runs],
         "gamma_concat": [run.number("alignment.gamma_concat@1") for run in runs],
         "deep_cosine": [run.number("alignment.deep_cosine@1") for run in runs],
+        "residual": [run.number("settling.residual@1") for run in runs],
     }
 
 
-def _notes(runs: Sequence[Evidence]) -> tuple[str, ...]:
+def _notes(runs: Sequence[Evidence], thresholds: Thresholds) -> tuple[str, ...]:
     notes = [
         f"Seed {run.seed} diverged in epoch {run.status.get('epoch')}: {run.status.get('reason')}."
         for run in runs
@@ -150,5 +153,11 @@ def _notes(runs: Sequence[Evidence]) -> tuple[str, ...]:
         for run in runs
         if run.status.get("state") == "running"
     ]
+    moving = sum(run.unsettled(thresholds.residual) for run in runs)
+    if moving:
+        notes.append(
+            f"The states that {runs[0].label} lets settle had not come to rest in {moving} of {len(runs)} "
+            f"seeds (residual above {thresholds.residual:g}): its credit is not that of an equilibrium."
+        )
     said = [note for run in runs for note in run.notes]
     return (*notes, *dict.fromkeys(said), DISCLAIMER)

@@ -38,7 +38,7 @@ def sweep(
                 item = case.judge(logic=logic, thresholds=thresholds)
                 if item.role == "baseline":
                     continue
-                fired, known = rates.get(item.label, (0, 0))
+                fired, known = rates.get(case.runs[0].label, (0, 0))
                 rows.append(
                     {
                         "threshold": name,

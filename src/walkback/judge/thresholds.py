@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from walkback.core.errors import BadInput
+from walkback.core.quantities import SETTLED_BELOW
 
 
 def _threshold(default: float, *, source: str, reason: str) -> float:
@@ -44,6 +45,12 @@ class Thresholds:
         0.02,
         source="ours",
         reason="One-sided error of D3's interval, small enough to look at 3, 5 and 10 seeds.",
+    )
+
+    residual: float = _threshold(
+        SETTLED_BELOW,
+        source="ours",
+        reason="A rule whose states stopped farther from rest than this is shown as unconverged.",
     )
 
     def __post_init__(self) -> None:

@@ -90,7 +90,8 @@ def _measure_parameters(trace: Trace, rule: Rule, epoch: int, table: Measurement
         if len(one) and len(other):
             cosines, valid = row_cosines(one.reshape(1, -1), other.reshape(1, -1))
             value = float(cosines[0]) if bool(valid.all()) else math.nan
-        table.add(epoch, "alignment.parameter_cosine@1", value, layer)
+        missing = "" if len(other) else "not_applicable"  # the steps of a recurrent net share one block's
+        table.add(epoch, "alignment.parameter_cosine@1", value, layer, missing)
 
 
 def block_gradients(rule: Rule, trace: Trace) -> Sequence[Tensor]:

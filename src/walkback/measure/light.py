@@ -10,11 +10,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from walkback.core.errors import WalkbackError
-from walkback.core.quantities import Measurements
+from walkback.core.errors import BadInput, WalkbackError
+from walkback.core.quantities import QUANTITIES, Measurements
 from walkback.measure.rows import CLAMP, clamped_cosines, exact, row_cosines, row_norms
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace, feature_axis
+from walkback.rules.base import Rule
 
 REFERENCE_BATCH = 128  # the batch at which the paper's threshold on a mean-reduced gradient was set
 
@@ -28,6 +29,17 @@ def measure_light(
     measure_reference(trace, epoch, table, float64=float64)
     measure_alignment(trace, credits, epoch, table)
     return table
+
+
+def measure_rule(rule: Rule, epoch: int, table: Measurements) -> None:
+    """What a rule measured itself while it gave the credits, as how far its states were from rest."""
+    for quantity, value in rule.readings().items():
+        if quantity not in QUANTITIES:
+            raise BadInput(
+                f"The rule {rule.name} reports {quantity!r}, which is not a known quantity.",
+                "Add it to walkback.core.quantities.QUANTITIES.",
+            )
+        table.add(epoch, quantity, value)
 
 
 def measure_scale(trace: Trace, epoch: int, table: Measurements) -> None:

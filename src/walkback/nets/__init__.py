@@ -14,6 +14,8 @@ nets: Registry[type[nn.Module]] = Registry(
     "net",
     {
         "cnn": "walkback.nets.cnn:CNN",
+        "hopfield": "walkback.nets.hopfield:HopfieldMLP",
+        "looped": "walkback.nets.looped:LoopedMLP",
         "mlp": "walkback.nets.mlp:MLP",
         "resmlp": "walkback.nets.resmlp:ResMLP",
         "small-resnet": "walkback.nets.small_resnet:SmallResNet",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import BadInput, NotApplicable, WalkbackError
+from walkback.nets.settling import SettlingNet
 from walkback.nets.trace import Trace, Wiring, cut_layers
 from walkback.nets.wrappers import is_plain, plain_pass, refuse_sharded, uncompiled, unwrap
 
@@ -56,6 +57,12 @@ class Adapter:
     def block_parameters(self) -> dict[str, nn.Parameter]:
         inside = {id(p) for block in self.blocks for p in block.parameters()}
         return {name: p for name, p in self.model.named_parameters() if id(p) in inside}
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether some block uses the weights of another, as the steps of a recurrent net do."""
+        seen = [id(p) for block in self.blocks for p in block.parameters()]
+        return isinstance(self.model, SettlingNet) or len(set(seen)) < len(seen)
 
     def trace(self, x: Batch, y: Tensor, wiring: Wiring) -> Trace:
         """One forward pass in the model's current mode, its graph cut as `wiring` says."""

@@ -204,7 +204,7 @@ class HopfieldKernel(EPKernel):
         x, used = x.flatten(1), list(self.weights().values())
         weights = used[0::2]
         drive = self._drive(x, weights[0], used[1::2])
-        path = drive.new_empty(len(self.net.blocks), *drive.shape) if keep else None
+        path = drive.new_empty(len(self.net.blocks) + 1, *drive.shape) if keep else None
         rest = self._settle_free(drive, weights[1:], self._places(drive, path))
         logits = self._rows("logits", x, width=self.net.out_head.classes)
         logits.copy_(self._layers(rest)[-1])
@@ -237,7 +237,7 @@ class HopfieldKernel(EPKernel):
     def _settle_free(self, drive: Tensor, weights: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
         rates, pull = self._rows("rates", drive), self._rows("pull", drive)
         s = torch.mul(drive, self.net.step.step_size, out=places[0])
-        for index in range(1, len(self.net.blocks)):
+        for index in range(1, len(self.net.blocks) + 1):
             tanh_of_half_(torch.mul(s, 2, out=rates))
             self._add_fields(rates, weights, onto=pull.copy_(drive))
             pull.mul_(one_minus_square(rates, out=rates))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from walkback.core.errors import BadInput
 from walkback.core.spec import Value
+from walkback.nets.settling import SettlingNet
 from walkback.nets.trace import stable_error
 
 States = list[Tensor]
@@ -19,13 +20,14 @@ Gradients = dict[str, Tensor]
 Beta = float | complex
 
 
-class HopfieldMLP(nn.Module):
+class HopfieldMLP(SettlingNet):
     """Settles on `E = Σ_l ½‖s_l‖² − ρ(s_{l−1}) W_l ρ(s_l) − b_l ρ(s_l)`, ρ = tanh; logits = s_L.
 
     The input is clamped and enters as it is, `ρ(s_0) = x`. The forward pass is the free phase: `steps`
-    Euler steps `s ← s − step_size ∂E/∂s` from zero. To the audit each of them is a block, its state all
-    layers side by side, so that backprop is backprop through time. All blocks share one set of weights,
-    which the first one holds; hidden weights start small enough for E to have a single minimum.
+    Euler steps `s ← s − step_size ∂E/∂s` from zero. To the audit the first is the stem's and each of the
+    others a block, its state all layers side by side, so that backprop is backprop through time. The
+    blocks share one set of weights, which the first one holds; hidden weights start small enough for E to
+    have a single minimum.
     """
 
     defaults: ClassVar[dict[str, Value]] = {"depth": 1, "width": 128, "steps": 30, "step_size": 0.5}
@@ -40,12 +42,15 @@ class HopfieldMLP(nn.Module):
         step_size: float = 0.5,
     ) -> None:
         super().__init__()
-        if min(depth, width, steps) < 1 or not 0 < step_size <= 1:
-            raise BadInput("hopfield needs a depth, width and steps of at least 1, and a step_size in 0…1.")
+        if min(depth, width) < 1 or steps < 2 or not 0 < step_size <= 1:
+            raise BadInput(
+                "hopfield needs a depth and width of at least 1, 2 steps or more, and a step_size in 0…1."
+            )
+        self.step_size = step_size
         self.stem = Drive(features, [*[width] * depth, classes])
         self.blocks = nn.ModuleList([EulerStep(width, depth, classes, step_size)])
         self.blocks.extend(
-            EulerStep(width, depth, classes, step_size, self.step.layers) for _ in range(steps - 1)
+            EulerStep(width, depth, classes, step_size, self.step.layers) for _ in range(steps - 2)
         )
         self.out_ln = nn.Identity()
         self.out_head = LastLayer(classes)
@@ -57,10 +62,13 @@ class HopfieldMLP(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch classes"]:
         drive = self.stem(x.flatten(1))
-        s = torch.zeros_like(drive)
+        s = self.step.forward(torch.zeros_like(drive), drive)  # called by name: it is the stem's step
         for block in self.blocks:
             s = block(s, drive)
         return self.out_head(s)
+
+    def nudged(self, x: Tensor, y: Tensor, rest: Tensor, beta: float, steps: int) -> States:
+        return settle_nudged(self, x, y, rest, beta, steps)
 
 
 class Drive(nn.Module):

@@ -12,9 +12,10 @@ from torch.nn.utils import parametrize
 from walkback.core.errors import BadInput
 from walkback.core.spec import Value
 from walkback.nets.hopfield import Beta, Gradients, States, cost_gradient, slope_at_zero
+from walkback.nets.settling import SettlingNet
 
 
-class LoopedMLP(nn.Module):
+class LoopedMLP(SettlingNet):
     """`h ← tanh(W_in x + W_rec h + b)` for `steps` steps from h = 0; `logits = W_out h + b_out`.
 
     The first step from zero is the stem, `h_0 = tanh(W_in x + b)`; each of the others is a block. They
@@ -24,6 +25,7 @@ class LoopedMLP(nn.Module):
     """
 
     defaults: ClassVar[dict[str, Value]] = {"width": 128, "steps": 30, "spectral_norm": False}
+    step_size = 1.0
 
     def __init__(
         self,
@@ -56,6 +58,9 @@ class LoopedMLP(nn.Module):
             for block in self.blocks:
                 h = block(h, drive)
         return self.out_head(self.out_ln(h))
+
+    def nudged(self, x: Tensor, y: Tensor, rest: Tensor, beta: float, steps: int) -> States:
+        return settle_nudged(self, x, y, rest, beta, steps)
 
 
 class LoopStep(nn.Module):

@@ -267,6 +267,10 @@ def _credit(verdict: Verdict) -> Table:
         for key, what in _CREDIT.items()
         for values in (verdict.evidence.get(key, ()),)
     )
+    settled = [value for value in verdict.evidence.get("residual", ()) if value is not None]
+    if settled:
+        what = "how far from rest its states had stopped: 0 at rest, 1 where nothing has settled"
+        rows += ({"what": what, "mean": words.mean_of(settled), "sd": words.sd_of(settled)},)
     return Table(
         "credit", "What the usual cosine says, and the exact one.", columns, ("what", "mean", "sd"), rows
     )

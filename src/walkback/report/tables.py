@@ -208,7 +208,7 @@ _VERDICT_FIELDS = (
     *("d1_value", "d1_threshold", "d1_firing", "d1_measured"),
     *("d2_value", "d2_threshold", "d2_firing", "d2_measured"),
     *("d3_gain", "d3_threshold", "d3_low", "d3_high"),
-    *("gamma_mean", "gamma_concat", "deep_cosine", "logic", "outcome", "verdict"),
+    *("gamma_mean", "gamma_concat", "deep_cosine", "residual", "logic", "outcome", "verdict"),
 )
 _LAYER_VALUES = {
     "state_norm": "scale.state_norm@1",
@@ -239,6 +239,7 @@ _TRAJECTORY_VALUES = {
     "growth_max": "scale.growth_max@1",
     "validity": "reference.validity@1",
     "deep_cosine": "alignment.deep_cosine@1",
+    "residual": "settling.residual@1",
 }
 _TRAJECTORY_FIELDS = ("rule", "variant", "seed", "epoch", *_TRAJECTORY_VALUES, "state")
 
@@ -266,6 +267,7 @@ def _verdict_row(name: str, item: Judged) -> Row:
         "d3_low": low,
         "d3_high": high,
         **{key: words.mean_of(shown[key]) for key in ("gamma_mean", "gamma_concat", "deep_cosine")},
+        "residual": max((value for value in shown["residual"] if value is not None), default=None),
         "logic": verdict.logic,
         "outcome": None if words.is_baseline(verdict) else verdict.outcome.value,
         "verdict": verdict.verdict,

@@ -79,6 +79,10 @@ class Rule(nn.Module, ABC):
         """The credits at the layers where a training pass is cut."""
         return self.credits(trace)
 
+    def readings(self) -> Mapping[str, float]:
+        """What the rule itself measured while it gave the last credits, by quantity id."""
+        return {}
+
     def senders(self, net: Adapter) -> Mapping[str, Sender]:
         """What each Linear of the blocks sends down in place of its exact credit, by path.
 
@@ -192,6 +196,9 @@ class Modifier(Rule):
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
         return self.inner.training_credits(trace)
+
+    def readings(self) -> Mapping[str, float]:
+        return self.inner.readings()
 
     def senders(self, net: Adapter) -> Mapping[str, Sender]:
         return self.inner.senders(net)

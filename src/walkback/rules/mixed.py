@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from walkback.core.errors import NotApplicable
 from walkback.core.spec import Value
 from walkback.nets.trace import Trace
 from walkback.rules.base import Modifier, Rule, with_labels
@@ -39,6 +40,11 @@ class Mixed(Modifier):
         return cls(make_rule(str(params["blocks"])), make_rule(str(params["stem"])), **params)
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        if _stem_passes_its_output(trace):
+            raise NotApplicable(
+                f"{self.name} cannot tell stem and blocks apart: the stem reaches them past h_0 as well.",
+                "The blocks would train the stem too.",
+            )
         self.inner.setup(trace, generator)
         self.stem_rule.setup(trace, generator)
 
@@ -51,8 +57,24 @@ class Mixed(Modifier):
     def credits(self, trace: Trace) -> list[Tensor]:
         return [self.stem_rule.credits(trace)[0], *self.inner.credits(trace)[1:]]
 
+    def readings(self) -> Mapping[str, float]:
+        return {**self.stem_rule.readings(), **self.inner.readings()}
+
     def training_credits(self, trace: Trace) -> list[Tensor]:
         with_stem = trace.net.trace(trace.inputs, trace.labels, "probe")
         stem = self.stem_rule.credits(with_stem)[0]
         rest = self.inner.training_credits(trace)
         return [stem, *(rest[1:] if self.wiring == "cut" else rest)]
+
+
+def _stem_passes_its_output(trace: Trace) -> bool:
+    """Whether a weight outside blocks and head still moves h_L where h_0 is held, as a probe does."""
+    net = trace.net
+    parts = [*net.blocks, *(part for part in (net.out_ln, net.head) if part is not None)]
+    elsewhere = {id(p) for part in parts for p in part.parameters()}
+    stem = [p for p in net.model.parameters() if p.requires_grad and id(p) not in elsewhere]
+    if not stem:
+        return False
+    top = trace.outputs[-1]
+    found = torch.autograd.grad(top, stem, torch.ones_like(top), retain_graph=True, allow_unused=True)
+    return any(gradient is not None for gradient in found)

@@ -39,6 +39,13 @@ def _reaching_from(net: Adapter, first: int) -> dict[str, nn.Parameter]:
     """The parameters of blocks `first`, `first` + 1, …, and of the parts above them."""
     if net.head is None:
         raise NotApplicable("Which part is the head is not known.", "Name it: head='classifier'.")
+    if first < net.depth and net.shares_weights:
+        raise NotApplicable(
+            "The last blocks cannot be trained alone: the blocks of this net share weights."
+        )
     parts = [*net.blocks[first:], net.head, *([net.out_ln] if net.out_ln is not None else [])]
     wanted = {id(p) for part in parts for p in part.parameters()}
-    return {name: p for name, p in net.model.named_parameters() if id(p) in wanted}
+    found = {name: p for name, p in net.model.named_parameters() if id(p) in wanted}
+    if not found:
+        raise NotApplicable("This net has no weights above its blocks, so that nothing would be trained.")
+    return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from walkback.core.errors import BadInput
+from walkback.core.errors import BadInput, NotApplicable
 from walkback.measure.rows import correct_rows
 from walkback.run.full import eval_batch, restore_run
 from walkback.store import Bundle
@@ -23,6 +23,8 @@ def knock_out(bundle: Bundle, epoch: int | None = None) -> dict[str, Any]:
     if 0 not in kept or epoch not in kept:
         raise BadInput(f"{bundle.path.name} has no checkpoint of epoch {0 if 0 not in kept else epoch}.")
     net, _, _, _ = restore_run(bundle, epoch)
+    if net.shares_weights:
+        raise NotApplicable("No block can be rewound alone: the blocks of this net share weights.")
     initial, _, _, _ = restore_run(bundle, 0)
     x, y = eval_batch(bundle)
     whole = _accuracy(net.model, x, y)

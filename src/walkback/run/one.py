@@ -23,7 +23,7 @@ from walkback.core.spec import RunSpec
 from walkback.core.streams import stream_seed
 from walkback.data import Dataset
 from walkback.data.feed import Feed
-from walkback.measure import measure_light
+from walkback.measure import measure_light, measure_rule
 from walkback.measure.rows import correct_rows
 from walkback.nets import Adapter, build_net
 from walkback.nets.trace import Trace
@@ -167,6 +167,7 @@ class _Run:
             trace = net.probe(*self.feed.eval_batch())
             # Twice the cost of all else: in float64 only where a checkpoint lets anyone measure again.
             light = measure_light(trace, credits_for(rule, trace), epoch, float64=epoch in self.kept)
+            measure_rule(rule, epoch, light)
             self.table.readings += light.readings
             correct, loss = test_items(net, self.feed)
             held = None if self.validation is None else test_items(net, self.validation)[0]

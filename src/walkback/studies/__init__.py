@@ -17,6 +17,7 @@ studies: Registry[Study] = Registry(
         "digit-sums": "walkback.studies.digit_sums:STUDY",
         "dose-response": "walkback.studies.dose_response:STUDY",
         "early-epoch": "walkback.studies.early_epoch:STUDY",
+        "ep-parity": "walkback.studies.ep_parity:STUDY",
         "every-rule": "walkback.studies.every_rule:STUDY",
         "five-rule": "walkback.studies.five_rule:STUDY",
         "paper": "walkback.studies.paper:STUDY",

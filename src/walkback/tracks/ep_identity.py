@@ -55,11 +55,11 @@ def free_residual(rule: EP, net: Adapter, x: Tensor, y: Tensor) -> float:
     trace = net.probe(x, y)
     free = rule.start(trace)
     moved, _ = rule.settle(trace, free, 0.0)
-    return max(float(m.norm() / h.norm()) for m, h in zip(moved, free, strict=True))
+    return max(float(m.norm() / h.norm()) for m, h in zip(moved, free.states, strict=True))
 
 
 def nudge_change(rule: EP, net: Adapter, x: Tensor, y: Tensor) -> float:
-    """By how much, relatively, the nudge of the second sweep differs from that of the first.
+    """By how much, relatively, a later nudge differs from the first, which is made at the free state.
 
     A nudge frozen at the free state gives the same gradients as β → 0, so it is told by this alone.
     """
@@ -76,7 +76,7 @@ def nudge_change(rule: EP, net: Adapter, x: Tensor, y: Tensor) -> float:
         rule.settle(trace, rule.start(trace), 0.1)
     finally:
         del rule.cost_gradient
-    return _relative(tops[1], tops[0]) if len(tops) > 1 else 0.0
+    return worst(_relative(top, tops[0]) for top in tops[1:]) if len(tops) > 1 else 0.0
 
 
 def blocks_in_one_graph(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> int:

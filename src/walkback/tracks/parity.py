@@ -20,7 +20,7 @@ from walkback.nets.resmlp import ResMLP
 from walkback.nets.trace import Trace, stable_error
 from walkback.rules.base import Rule
 from walkback.rules.bp import BP
-from walkback.rules.ep import EP
+from walkback.rules.ep import EP, Free
 from walkback.rules.frozen import Frozen
 from walkback.tracks import ep_identity
 from walkback.tracks.lab import Lab
@@ -166,21 +166,21 @@ class ArmEP(EP):
         super().__init__(**params)
         self.lab = lab
 
-    def nudges(self) -> list[tuple[float, float]]:
+    def nudges(self, beta: float) -> list[tuple[float, float]]:
         scale, sign = float(not self.lab.under("no nudge")), -1 if self.lab.under("sign flip") else 1
-        return [(scale * beta, sign * weight) for beta, weight in super().nudges()]
+        return [(scale * near, sign * weight) for near, weight in super().nudges(beta)]
 
-    def settle(self, trace: Trace, free: list[Tensor], beta: float) -> tuple[list[Tensor], float]:
+    def settle(self, trace: Trace, free: Free, beta: float) -> tuple[list[Tensor], float]:
         if self.lab.under("no nudged steps"):
-            return [torch.zeros_like(h) for h in free], 0.0
+            return [torch.zeros_like(h) for h in free.states], 0.0
         return super().settle(trace, free, beta)
 
     def cost_gradient(self, trace: Trace, top: Tensor) -> Tensor:
         return super().cost_gradient(trace, trace.states[-1] if self.lab.under("frozen nudge") else top)
 
-    def credits(self, trace: Trace) -> list[Tensor]:
+    def training_credits(self, trace: Trace) -> list[Tensor]:
         if not self.lab.under("backprop in disguise"):
-            return super().credits(trace)
+            return super().training_credits(trace)
         self.residual = 0.0
         with torch.enable_grad():
             states = [trace.states[0].detach().requires_grad_()]
