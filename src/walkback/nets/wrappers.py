@@ -60,8 +60,8 @@ def _without_cache(model: nn.Module) -> Iterator[None]:
 
     A block that is run again would attend to the keys of the pass before instead of its own.
     """
-    configs: dict[int, Any] = {id(found): found for found in map(_config, model.modules())}
-    caching = [config for config in configs.values() if getattr(config, "use_cache", None) is True]
+    found: list[Any] = [module.__dict__.get("config") for module in model.modules()]
+    caching = [config for config in found if getattr(config, "use_cache", None) is True]
     try:
         for config in caching:
             config.use_cache = False
@@ -69,10 +69,6 @@ def _without_cache(model: nn.Module) -> Iterator[None]:
     finally:
         for config in caching:
             config.use_cache = True
-
-
-def _config(module: nn.Module) -> Any:
-    return getattr(module, "config", None)
 
 
 def is_plain(argument: Any) -> bool:
