@@ -17,7 +17,7 @@ from walkback.cli.main import run
 from walkback.core.errors import BadInput
 from walkback.core.spec import RunSpec
 from walkback.judge.replay import histories
-from walkback.judge.sweep import CHECKS, GRID, firing_rates
+from walkback.judge.sweep import CHECKS, firing_rates
 from walkback.judge.thresholds import Thresholds
 from walkback.report.figures import save_figure
 from walkback.report.markdown import render_table
@@ -137,6 +137,14 @@ def test_one_seed_less_is_counted_and_a_running_one_is_not_used(copied):
     assert any(cells[0] == "dfa" and "2 of 3 (1 running)" in cells for cells in table.cells())
 
 
+def test_a_run_that_diverged_counts_and_is_named(copied):
+    take(copied, five_rule.ARM, "dfa", seeds=(123,))
+    spec = next(s for s in five_rule.ARM.plan(DATA["cifar10"]) if (s.rule.name, s.seed) == ("dfa", 123))
+    write_run(copied, spec, state="diverged")
+    table = five_rule.tables(Answers(copied, DATA))[0]
+    assert any(cells[0] == "dfa" and "3 (1 diverged)" in cells for cells in table.cells())
+
+
 def test_a_run_that_lacks_the_full_tier_is_not_measured_rather_than_not_run(copied):
     take(copied, five_rule.ARM, "dfa", seeds=(42,))
     spec = next(s for s in five_rule.ARM.plan(DATA["cifar10"]) if (s.rule.name, s.seed) == ("dfa", 42))
@@ -168,8 +176,9 @@ def test_firing_by_threshold_is_what_the_detectors_say_one_by_one(answers, name)
     arms = threshold_sensitivity.ARMS
     runs = [answer.bundles for arm in arms for answer in answers.of(arm, ("bp", "dfa"))]
     past = [history for bundles in runs for history in histories(bundles)]
-    for value in (GRID[name][0], GRID[name][len(GRID[name]) // 2]):
-        slow = firing_rates(past, CHECKS[name], "artifact", Thresholds(**{name: float(value)}))
+    grid, logic = threshold_sensitivity.VALUES[name], "paper" if name == "compat" else "artifact"
+    for value in (grid[0], grid[len(grid) // 2]):
+        slow = firing_rates(past, CHECKS[name], logic, Thresholds(**{name: float(value)}))
         fast = {group: threshold_sensitivity.firing(name, seen, value) for group, seen in values.items()}
         assert (fast["bp"], len(values["bp"].values)) == slow["bp"]
         assert fast["dfa"] + fast["others"] == slow["dfa"][0]
@@ -192,12 +201,14 @@ def test_the_gradient_floor_statement_says_only_what_the_runs_carry():
     assert "So it fires only on terminal-normalised nets." in say([vit, cnn])
     missing = net_row("Student", "no", "not run", "not run")
     assert "of the nets that were run it fires only" in say([vit, cnn, missing])
-    assert "Not run: Student." in say([vit, cnn, missing])
+    assert "Not run or not known: Student." in say([vit, cnn, missing])
     assert "without a terminal norm too: CNN" in say([vit, net_row("CNN", "no", "1 of 3, from epoch 9")])
     long = net_row("ResMLP", "yes", "3 of 3, from epoch 8", epochs=100)
     quiet = net_row("ViT", "yes", "0 of 3")
     assert "not decided" in say([long, quiet, cnn]), "ten quiet epochs of one net say nothing of another"
     assert "not known: no net was run" in say([missing])
+    broken = net_row("ViT", "yes", "not known")
+    assert "not known: ViT." in say([long, broken]) and "not on ViT" not in say([long, broken])
     assert "Under backprop it fires on ViT." in say(
         [net_row("ViT", "yes", "3 of 3", "1 of 3, from epoch 2")]
     )

@@ -195,7 +195,7 @@ RHO = Measure("deep ρ", "rho", deep_mean("perturbation.rho@1"), words.cosine, p
 CEILING = Measure("ρ ceiling", "ceiling", deep_mean("perturbation.ceiling@1"), words.cosine)
 NULL_P = Measure("null p", "null_p", of_net("alignment.deep_null_p@1"))
 
-_ORIGIN_FIELDS = ("seeds", "planned", "running", "recipe", "runs")
+_ORIGIN_FIELDS = ("seeds", "planned", "running", "diverged", "recipe", "runs")
 
 
 def _origin(answer: Answer) -> Row:
@@ -204,18 +204,20 @@ def _origin(answer: Answer) -> Row:
         "seeds": len(answer.runs),
         "planned": answer.planned,
         "running": answer.running,
+        "diverged": sum(run.status.get("state") == "diverged" for run in answer.runs),
         "recipe": answer.recipe,
         "runs": " ".join(bundle.id for bundle in answer.bundles),
     }
 
 
-def _show_seeds(seeds: int, planned: int, running: int) -> str:
+def _show_seeds(seeds: int, planned: int, running: int, diverged: int) -> str:
     shown = f"{seeds}" if seeds >= planned else f"{seeds} of {planned}"
-    return f"{shown} ({running} running)" if running else shown
+    notes = [f"{running} running"] * bool(running) + [f"{diverged} diverged"] * bool(diverged)
+    return f"{shown} ({', '.join(notes)})" if notes else shown
 
 
 _ORIGIN = (
-    Column("seeds", ("seeds", "planned", "running"), _show_seeds),
+    Column("seeds", ("seeds", "planned", "running", "diverged"), _show_seeds),
     Column("recipe", ("recipe",), numeric=False),
     Column("runs", ("runs",), numeric=False),
 )

@@ -98,8 +98,8 @@ _TEXTS = {
     ),
     "figure-4": FigureText(
         "figure-4",
-        "Three panels, one per detector: share of epochs at which it fires, over its threshold, for "
-        "backprop and for DFA.",
+        "Four panels, one per reading of a detector: the share of epochs at which it fires, over its "
+        "threshold, for backprop and for DFA.",
         "Figure 4 (ours: that part of the paper is lost). How often each detector fires over seeds and "
         "epochs as its threshold moves: on backprop every firing is false. Dashed: the default.",
     ),

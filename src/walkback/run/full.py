@@ -20,6 +20,7 @@ from walkback.store import Bundle, Store
 from walkback.store.bundle import Arrays, Member
 
 ROWS = 128  # of the evaluation batch: what the paper's protocol uses
+LATEST = "alignment.deep_null20_sd@1"  # the quantity that came to the full tier last
 
 
 def measure_stored(bundle: Bundle, epochs: Sequence[int] | None = None, draws: int = DRAWS) -> list[int]:
@@ -36,19 +37,19 @@ def measure_stored(bundle: Bundle, epochs: Sequence[int] | None = None, draws: i
     with Store(bundle.path.parent).hold(bundle.path.name):
         for epoch in wanted:
             table = _measure(bundle, epoch, draws)
-            bundle.commit([Member(_member(epoch), "full", table.to_csv().encode(), epoch)])
+            name = f"full/epoch-{epoch:04d}.csv"
+            bundle.commit([Member(name, "full", table.to_csv().encode(), epoch)])
     return wanted
 
 
 def measure_missing(bundle: Bundle, epochs: Sequence[int], draws: int = DRAWS) -> list[int]:
-    """Measure those of the epochs whose checkpoint is there and whose full tier is not; the epochs done."""
-    there = set(bundle.checkpoint_epochs())
-    wanted = [e for e in epochs if e in there and _member(e) not in bundle.members("full")]
+    """Measure those of the epochs whose checkpoint is there and whose full tier is not; the epochs done.
+
+    A tier that an older walkback measured without all of today's quantities is measured again.
+    """
+    table, kept = bundle.measurements(), bundle.checkpoint_epochs()
+    wanted = [e for e in epochs if e in kept and table.get(LATEST, e) is None]
     return measure_stored(bundle, wanted, draws) if wanted else []
-
-
-def _member(epoch: int) -> str:
-    return f"full/epoch-{epoch:04d}.csv"
 
 
 def _measure(bundle: Bundle, epoch: int, draws: int) -> Measurements:

@@ -22,6 +22,7 @@ studies: Registry[Study] = Registry(
         "five-rule": "walkback.studies.five_rule:STUDY",
         "paper": "walkback.studies.paper:STUDY",
         "penalty": "walkback.studies.penalty:STUDY",
+        "penalty-mean": "walkback.studies.penalty_mean:STUDY",
         "schedule": "walkback.studies.schedule:STUDY",
         "stem": "walkback.studies.stem:STUDY",
         "temporal-replay": "walkback.studies.temporal_replay:STUDY",

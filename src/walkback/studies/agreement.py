@@ -26,7 +26,16 @@ from walkback.report.answer import (
 )
 from walkback.report.published import SEEDS, Published, published, unclamped
 from walkback.report.tables import Column, Row, Table
-from walkback.studies import batch_size, bridges_and_ep, controls, five_rule, penalty, schedule, stem
+from walkback.studies import (
+    batch_size,
+    bridges_and_ep,
+    controls,
+    five_rule,
+    penalty,
+    penalty_mean,
+    schedule,
+    stem,
+)
 from walkback.studies.answers import Answers
 from walkback.studies.five_rule import LAYER_0
 
@@ -75,6 +84,7 @@ def points_of(answers: Answers) -> list[Point]:
     solved, few_step, *bridges = answers.of(bridges_and_ep.ARM)[:4]
     strong = answers.one(controls.SHORT, penalty.RULES["dfa"][-1])
     rows = (("dfa, epoch 1", dfa.at(1)), ("dfa, converged", dfa), (strong.name, strong))
+    averaged = _averaged(answers)
     return [
         _point("bp, accuracy", bp, ACCURACY, _recipes(answers, "bp")),
         _point("dfa, accuracy", dfa, ACCURACY, _recipes(answers, "dfa")),
@@ -86,9 +96,10 @@ def points_of(answers: Answers) -> list[Point]:
         _point("dfa, ‖h_L‖", dfa, STATE, _scale(answers)),
         _point("dfa, ‖g_L‖", dfa, REFERENCE, _batch(dfa)),
         _point("bp, ‖g_L‖", bp, REFERENCE, _batch(bp)),
-        *(_point("deep cosine", answer, CLAMPED, _clamp(answer, row), row) for row, answer in rows),
+        *(_point("deep cosine", answer, CLAMPED, _clamp(answer, row), row) for row, answer in rows[:2]),
+        _point("deep cosine", strong, CLAMPED, f"{_clamp(strong, strong.name)} {averaged}", strong.name),
         *(_point("ρ", answer, RHO, _rho(answer), row) for row, answer in rows),
-        _point("‖h_L‖", strong, STATE, "", strong.name),
+        _point("‖h_L‖", strong, STATE, averaged, strong.name),
     ]
 
 
@@ -224,6 +235,16 @@ def _clamp(answer: Answer, row: str) -> str:
     if clamped is None or exact is None:
         return said
     return f"{said} Ours: {words.cosine(clamped)} clamped, {words.cosine(exact)} exact."
+
+
+def _averaged(answers: Answers) -> str:
+    """The penalised net with the penalty averaged over features instead of summed."""
+    other = answers.one(penalty_mean.ARM, penalty_mean.RULES[-1])
+    norm, cosine, rho = (_mean(other, measure) for measure in (STATE, CLAMPED, RHO))
+    if norm is None or cosine is None:
+        return f"A penalty averaged over features: {NOT_RUN} (walkback audit penalty-mean decides it)."
+    said = f"A penalty averaged over features gives ‖h_L‖ {words.number(norm)} and a deep cosine of "
+    return f"{said}{words.cosine(cosine)}" + ("." if rho is None else f", ρ {words.cosine(rho)}.")
 
 
 def _rho(answer: Answer) -> str:

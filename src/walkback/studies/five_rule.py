@@ -37,6 +37,8 @@ from walkback.studies.study import Arm, Study
 
 ARM = Arm(("bp", "dfa", "frozen", "fa", "shallow"), NET, DATA, recipe=recipe(PAPER_EPOCHS))
 FIVE = ("bp", "ep", "dfa", *BRIDGES)
+DEPTH = 4
+_BY_LAYER = ("bp", "fa", "dfa", *BRIDGES)
 
 LAYER_0 = Measure(
     "cosine of layer 0",
@@ -70,7 +72,7 @@ def rows_of(answers: Answers) -> list[Answer]:
 
 def tables(answers: Answers) -> list[Table]:
     rows = rows_of(answers)
-    return [table_1(rows), counts(rows), scale(rows)]
+    return [table_1(rows), counts(rows), scale(rows), layers(rows)]
 
 
 def table_1(rows: Sequence[Answer]) -> Table:
@@ -109,6 +111,23 @@ def scale(rows: Sequence[Answer]) -> Table:
     )
     measures = [STATE, REFERENCE, GROWTH, VALIDITY, LAYER_0, DEEP, EXACT]
     return measured_table("table-1-scale", caption, lines, [RULE], measures)
+
+
+def layers(rows: Sequence[Answer]) -> Table:
+    """The cosine layer by layer: how much of Γ is layer 0 alone."""
+    readings = {"clamped": "alignment.cosine_compat@1", "exact": "alignment.cosine@1"}
+    measures = [
+        Measure(f"layer {layer}, {kind}", f"{kind}_{layer}", at_layer(quantity, layer), words.cosine)
+        for kind, quantity in readings.items()
+        for layer in range(DEPTH + 1)
+    ]
+    measures[0] = replace(measures[0], paper=LAYER_0.paper)
+    lines = [Line({"rule": a.name}, a, key_of(a)) for a in rows if a.name in _BY_LAYER]
+    caption = (
+        "The cosine of credit and reference layer by layer, as a library reads it and without its floor: "
+        "how much of Γ is layer 0 alone."
+    )
+    return measured_table("table-1-layers", caption, lines, [RULE], measures)
 
 
 def key_of(answer: Answer) -> str:

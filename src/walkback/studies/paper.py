@@ -21,6 +21,7 @@ from walkback.studies import (
     early_epoch,
     five_rule,
     penalty,
+    penalty_mean,
     schedule,
     stem,
     temporal_replay,
@@ -46,6 +47,7 @@ PARTS = (
     schedule.STUDY,
     stem.STUDY,
     batch_size.STUDY,
+    penalty_mean.STUDY,
 )
 ARMS = tuple(arm for study in PARTS for arm in study.arms)
 WHY = {

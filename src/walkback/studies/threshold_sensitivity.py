@@ -23,7 +23,13 @@ from walkback.studies.answers import Answers
 from walkback.studies.study import Study
 
 ARMS = (five_rule.ARM, schedule.ARM, penalty.ARM, *cross_architecture.STUDY.arms)
-NAMES = {"growth": "D1 growth", "validity": "D2 r/128", "depth_gain": "D3 gain over frozen"}
+NAMES = {
+    "growth": "D1 growth",
+    "validity": "D2 r/128",
+    "compat": "D2 literal ‖g_L‖",
+    "depth_gain": "D3 gain over frozen",
+}
+VALUES = {**GRID, "compat": GRID["validity"]}
 GROUPS = {"bp": "backprop, all nets", "dfa": "DFA on ResMLP", "others": "DFA on other nets"}
 
 
@@ -48,7 +54,7 @@ def values_of(answers: Answers) -> Values:
             nets[group] |= {answer.spec["net"]} if answer.bundles else set()
             for run, base in (pair for history in answers.histories(answer) for pair in history):
                 for name in NAMES:
-                    value = ask(CHECKS[name], run, base, "artifact", limits).value
+                    value = ask(CHECKS[name], run, base, _logic(name), limits).value
                     found[name][group] += [] if value is None else [value]
     return {
         name: {group: Seen(np.array(values), len(nets[group])) for group, values in groups.items()}
@@ -74,9 +80,10 @@ def sensitivity_table(answers: Answers, values: Values) -> Table:
     fields = tuple(field for column in columns for field in column.fields)
     caption = (
         "At how many of the measured epochs each detector would fire, by threshold (* marks the default): "
-        "on backprop, where every firing is false, and on DFA; and the verdicts on the runs of Table 1."
+        "on backprop, where every firing is false, and on DFA; and the verdicts on the runs of Table 1, by "
+        "logic paper where D2 is read literally and by logic artifact elsewhere."
     )
-    rows = [_row(answers, values, name, float(value)) for name in NAMES for value in GRID[name]]
+    rows = [_row(answers, values, name, float(value)) for name in NAMES for value in VALUES[name]]
     return Table("threshold-sensitivity", caption, columns, fields, tuple(rows))
 
 
@@ -107,7 +114,7 @@ def _row(answers: Answers, values: Values, name: str, value: float) -> Row:
     verdicts = {
         f"{answer.name}_verdict": NOT_RUN
         if answer.case is None
-        else answer.case.judge(thresholds=thresholds).verdict.verdict
+        else answer.case.judge(logic=_logic(name), thresholds=thresholds).verdict.verdict
         for answer in answers.of(five_rule.ARM, ("bp", "dfa"))
     }
     default = value == getattr(Thresholds(), name)
@@ -131,6 +138,11 @@ def _calibration_row(name: str, groups: Mapping[str, Seen]) -> Row:
         "dfa_known": len(dfa.values),
         "nets": bp.nets,
     }
+
+
+def _logic(name: str) -> str:
+    """The literal reading of D2 is what logic `paper` judges by; everything else is walkback's default."""
+    return "paper" if name == "compat" else "artifact"
 
 
 def _group(answer: Answer) -> str:
@@ -166,7 +178,7 @@ def _curves(values: Values) -> Mapping[str, Mapping[str, Sequence[tuple[float, f
     """Per threshold and group: value against the share of epochs at which the detector fires."""
     return {
         name: {
-            group: [(float(v), firing(name, seen, v) / len(seen.values)) for v in GRID[name]]
+            group: [(float(v), firing(name, seen, v) / len(seen.values)) for v in VALUES[name]]
             for group, seen in groups.items()
             if len(seen.values)
         }
