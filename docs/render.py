@@ -24,6 +24,8 @@ from walkback.store.files import write_atomic
 from walkback.studies import five_rule, paper, studies
 from walkback.studies.agreement import ep_against_frozen, points_of
 from walkback.studies.answers import Answers, data_of
+from walkback.tracks import Track
+from walkback.tracks.find import find_tracks
 
 FOLDER, RESULTS = (Path(__file__).parent / name for name in ("reference", "results"))
 PAGES, RUNS = RESULTS / "pages", RESULTS / "cifar10"
@@ -34,7 +36,12 @@ NOTE = "<!-- Rendered by `make docs` from the code; do not edit. -->\n\n"
 
 def pages() -> dict[str, str]:
     """File name → text of every rendered page."""
-    return {"quantities.md": quantities(), "thresholds.md": thresholds(), "registry.md": registry()}
+    return {
+        "quantities.md": quantities(),
+        "thresholds.md": thresholds(),
+        "registry.md": registry(),
+        "tracks.md": tracks(),
+    }
 
 
 def quantities() -> str:
@@ -74,6 +81,29 @@ def registry() -> str:
         + table(("name", "parameters and defaults"), net_rows)
         + "\n## Data sets\n\n"
         + table(("name", "what it is"), data_rows)
+    )
+
+
+def tracks() -> str:
+    words = (
+        "What `walkback verify` runs. Every bound stands in the track's file and is fixed before a number "
+        "is seen. A missed gate makes a track INCONCLUSIVE, a missed identity gate or decision FAIL, as "
+        "does a control under which the track still passes. "
+        "[Why](../explanation/verification.md), and [how to write one](../how-to/write-a-track.md)."
+    )
+    return f"{NOTE}# Tracks\n\n{words}\n" + "".join(map(_track, find_tracks()))
+
+
+def _track(track: Track) -> str:
+    checks = [(check.name, check.title, check.says, check.bounds) for check in track.checks]
+    controls = [(control.name, control.title, control.breaks) for control in track.controls]
+    controls += [(control.name, control.title, control.holds) for control in track.positive]
+    levels = f"Quick: {track.level['quick']}. Full: {track.level['full']}."
+    return (
+        f"\n## Track {track.id}: {track.name}\n\n{track.claim}\n\n{track.words} {levels}\n\n"
+        + table(("check", "kind", "number", "bound"), checks)
+        + "\n"
+        + table(("control", "kind", "the same experiment when"), controls)
     )
 
 

@@ -32,7 +32,7 @@ def results() -> dict[str, bytes]:
     return render().results()
 
 
-@pytest.mark.parametrize("name", ["quantities.md", "thresholds.md", "registry.md"])
+@pytest.mark.parametrize("name", ["quantities.md", "thresholds.md", "registry.md", "tracks.md"])
 def test_rendered_pages_are_current(name):
     shown = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert shown == rendered()[name], "run `make docs`"

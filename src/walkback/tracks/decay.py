@@ -48,8 +48,8 @@ track = Track(
         Control("renewed", "the perturbation is applied anew at every step"),
     ),
     level={"quick": "directional", "full": "conclusive"},
-    quick={**LOOP, "seeds": 3, "epochs": 10},
-    full={**LOOP, "seeds": 10, "epochs": 40},
+    quick={**LOOP, "seeds": 3, "epochs": 5},
+    full={**LOOP, "seeds": 10, "epochs": 20},
 )
 
 

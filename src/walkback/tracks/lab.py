@@ -96,7 +96,8 @@ class Lab:
             raise Misreported(f"Track {self.track.id} reports {check!r} twice.", "A check has one number.")
         if check in self._left_out:
             return
-        reason = compare(self._checks[check], float(value), interval, sentence, detail)
+        span = None if interval is None else (float(interval[0]), float(interval[1]))
+        reason = compare(self._checks[check], float(value), span, sentence, detail)
         self.reasons.append(reason)
         if self.stop and reason.fires is not False:
             raise Caught(check)

@@ -99,7 +99,7 @@ def run_arm(
         except Skipped as reason:
             skipped = str(reason)
         except Exception as problem:
-            error, trace = _told(problem), traceback.format_exc()
+            error, trace = _told(problem), _sound(traceback.format_exc())
     arm = Arm(
         control,
         tuple(lab.reasons),
@@ -273,7 +273,12 @@ def _told(problem: Exception) -> str:
     """`ValueError: … (line 12 of my_tracks.py)`."""
     frames = traceback.extract_tb(problem.__traceback__)
     where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
-    return f"{type(problem).__name__}: {problem}{where}"
+    return _sound(f"{type(problem).__name__}: {problem}{where}")
+
+
+def _sound(text: str) -> str:
+    """Text that UTF-8 can hold; an exception may quote half a character."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _restore_reason(stored: Mapping[str, Any]) -> Reason:

@@ -43,8 +43,8 @@ track = Track(
         Control("looked away", "L is only taken before training"),
     ),
     level={"quick": "directional", "full": "conclusive"},
-    quick={**LOOP, "seeds": 3, "epochs": 10},
-    full={**LOOP, "seeds": 10, "epochs": 40},
+    quick={**LOOP, "seeds": 3, "epochs": 5},
+    full={**LOOP, "seeds": 10, "epochs": 20},
 )
 
 

@@ -1,0 +1,234 @@
+"""Many tracks at once: the same numbers as one alone, kept on disk, and nothing lost on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tracks.coin import SOURCE, coin, toss
+from walkback import Outcome, Track, verify
+from walkback.core.errors import BadInput, UnknownName
+from walkback.tracks.find import find_tracks, read_tracks
+
+OTHERS = """
+import numpy as np
+
+
+@other.experiment
+def draw(lab: Lab) -> None:
+    \"\"\"Draw from the global generators.\"\"\"
+    import torch
+
+    lab.row(numpy=float(np.random.random()), torch=torch.rand(1).item())
+    lab.report("zero", 1 if lab.control else 0)
+"""
+SEVERAL = (
+    SOURCE
+    + """
+other = Track(
+    id=7, name="Zero is zero", claim="0 = 0.", purpose="p", limits="l", improve="i", arms={"a": "b"},
+    decisions=[Decision("zero", "Zero", at_most=0)], controls=[Control("one", "it is one")],
+)
+"""
+    + OTHERS
+)
+BROKEN = SOURCE.replace("    heads =", "    1 / 0\n    heads =")
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "my_tracks.py"
+    path.write_text(SEVERAL, encoding="utf-8")
+    return path
+
+
+def numbers(verification):
+    """Everything but what a clock and the memory say."""
+    told = json.loads(json.dumps([dict(verdict.to_dict()) for verdict in verification.verdicts]))
+    for verdict in told:
+        verdict["evidence"].pop("seconds"), verdict["evidence"].pop("peak_mb")
+    return {verdict["evidence"]["id"]: verdict for verdict in told}
+
+
+def test_a_track_gives_the_same_numbers_alone_among_others_and_in_another_process(file):
+    alone = {name: numbers(verify(name, file=file))[name] for name in (7, "coin")}
+    assert numbers(verify(file=file)) == alone
+    assert numbers(verify("coin", 7, file=file)) == alone
+    assert numbers(verify(file=file, workers=2)) == alone
+    assert numbers(verify(file=file, seed=1)) != alone
+
+
+def test_all_tracks_count_and_the_worst_outcome_decides():
+    tracks = [
+        coin(id="pass"),
+        coin(toss(share=0.6, silver=0.5), id="fail"),
+        coin(toss(count=50), id="open"),
+        coin(toss(before=lambda lab: lab.skip("no purse")), id="skip"),
+        coin(toss(before=lambda lab: 1 / 0), id="error"),
+    ]
+    found = verify(*tracks)
+    assert found.counts == {
+        "passed": 1,
+        "failed": 1,
+        "inconclusive": 1,
+        "skipped": 1,
+        "error": 1,
+        "total": 5,
+    }
+    assert found.outcome.exit_code == 1 and "ZeroDivisionError" in found.traces["track error: the claim"]
+    assert found.average_score == pytest.approx(
+        sum(found[i].evidence["score"] for i in ("pass", "fail", "open")) / 4
+    )
+    assert verify(tracks[2], tracks[0]).outcome.exit_code == 3
+    assert verify(tracks[0], tracks[4]).outcome is Outcome.ERROR
+    assert verify(tracks[0]).outcome.exit_code == 0
+    assert verify(tracks[3]).average_score is None
+
+
+def test_a_track_that_kills_its_process_is_an_error_and_the_others_go_on(file):
+    file.write_text(SEVERAL.replace("    heads =", "    import os; os._exit(9)\n    heads =", 1))
+    found = verify(file=file, workers=2)
+    assert found["coin"].outcome is Outcome.ERROR and "exit code 9" in found["coin"].notes[0]
+    assert found[7].outcome is Outcome.PASS
+
+
+def test_what_has_ended_is_kept_and_not_run_again(file, tmp_path):
+    out = tmp_path / "out"
+    first = verify(file=file, out=out)
+    again = verify(file=file, out=out)
+    assert (first.kept, again.kept) == (0, 5) and numbers(again) == numbers(first)
+    assert again["coin"].evidence["seconds"] == first["coin"].evidence["seconds"]
+    assert verify(file=file, out=out, seed=1).kept == 0
+    assert verify(file=file, out=out, full=True).kept == 0
+
+
+def test_changed_code_is_run_again(file, tmp_path):
+    (tmp_path / "model_next_door.py").write_text("share = 0.5\n")
+    file.write_text(SEVERAL.replace("else 0.5", "else __import__('model_next_door').share"))
+    out = tmp_path / "out"
+    options = ["--tracks", "coin", "--json", "--out", str(out)]
+    command = [sys.executable, "-m", "walkback", "verify", str(file), *options]
+
+    def kept_and_outcome():
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        told = json.loads(done.stdout)
+        return told["kept"], told["outcome"]
+
+    assert kept_and_outcome() == (0, "PASS")
+    assert kept_and_outcome() == (3, "PASS")
+    (tmp_path / "model_next_door.py").write_text("share = 0.9\n")
+    kept, outcome = kept_and_outcome()
+    assert kept <= 1 and outcome == "FAIL", "at most the pass that never asks the model is kept"
+    file.write_text(file.read_text() + "\n# another comment\n")
+    assert kept_and_outcome()[0] == 0
+
+
+def test_an_error_or_a_torn_file_is_not_kept(file, tmp_path):
+    file.write_text(BROKEN)
+    verify(file=file, out=tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("*.json"))
+    file.write_text(SOURCE)
+    verify(file=file, out=tmp_path / "out")
+    for kept in (tmp_path / "out" / "arms").iterdir():
+        kept.write_text(kept.read_text()[:50])
+    assert verify(file=file, out=tmp_path / "out").kept == 0
+
+
+def test_interrupted_work_goes_on_where_it_was(file, tmp_path):
+    slow = SEVERAL.replace(
+        "    heads =", "    import time; time.sleep(300 if lab.under('stuck') else 0)\n    heads =", 1
+    )
+    file.write_text(slow)
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "walkback", "verify", str(file), "--workers", "1", "--out", str(out)]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while len(list(out.rglob("*.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=30)
+    assert child.returncode == 130 and "Interrupted" in said
+    kept = {path.name for path in out.rglob("*.json")}
+    assert len(kept) >= 2
+    found = verify(7, file=file, out=out)
+    assert found.outcome is Outcome.PASS and kept <= {path.name for path in out.rglob("*.json")}
+
+
+def test_workers_die_with_their_parent(file, tmp_path):
+    pids = tmp_path / "pids"
+    line = (
+        f"    import os, time; open({str(pids)!r}, 'a').write(str(os.getpid()) + '\\n'); time.sleep(300)\n"
+    )
+    file.write_text(SEVERAL.replace("    heads =", line + "    heads =", 1))
+    command = [sys.executable, "-m", "walkback", "verify", str(file), "--tracks", "coin", "--workers", "2"]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while (not pids.exists() or len(pids.read_text().split()) < 2) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    child.kill()
+    child.wait()
+    while any(map(alive, pids.read_text().split())) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(alive, pids.read_text().split()))
+
+
+def alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return (
+        Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+        if Path(f"/proc/{pid}/stat").exists()
+        else True
+    )
+
+
+def test_walkbacks_own_tracks_are_found_by_id_in_order():
+    assert [track.id for track in find_tracks([6, "1"])] == [6, 1]
+    ids = [track.id for track in find_tracks()]
+    numbered = [name for name in ids if isinstance(name, int)]
+    assert {1, 2, 3, 6} <= set(ids) and ids[: len(numbered)] == sorted(numbered)
+    assert all(isinstance(track, Track) for track in find_tracks())
+
+
+def test_an_unknown_track_is_named_with_a_suggestion(file):
+    with pytest.raises(UnknownName, match="Available: 7, coin"):
+        find_tracks(["con"], file)
+    with pytest.raises(UnknownName, match="Did you mean 'coin'"):
+        find_tracks(["coins"], file)
+    with pytest.raises(UnknownName, match="Unknown track '99'"):
+        find_tracks([99])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1\n", "defines no track"),
+        ("from walkback.tracks.parity import track\n", "defines no track"),
+        ("import no_such_module\n", "cannot be imported: ModuleNotFoundError"),
+        ("def (:\n", "cannot be imported: SyntaxError"),
+        ("raise SystemExit(3)\n", "cannot be imported: SystemExit"),
+        (
+            SOURCE + SOURCE.replace("track", "other").replace("walkback.others", "walkback.tracks"),
+            "two tracks",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_words(tmp_path, text, words):
+    path = tmp_path / "my_tracks.py"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=words):
+        read_tracks(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="There is no file"):
+        read_tracks(tmp_path / "none.py")
