@@ -77,7 +77,7 @@ track = Track(
     positive=(
         PositiveControl(
             "BP against BP",
-            f"the EP arm is backprop from weights that were moved by {MOVED:.0%} of their size",
+            f"the EP arm is backprop from weights that were moved by {100 * MOVED:.0f} % of their size",
             without=("graph", "gradients", "order", "free state", "nudge", "settled"),
         ),
     ),

@@ -39,7 +39,7 @@ track = Track(
         Control("norm dropped", "the norm is applied to the initial weights and then no more"),
         Control("twin normalised", "the twin is normalised too"),
         Control("no learning", "the learning rate is 0, so that no weight moves"),
-        Control("other weights", "the twin starts from weights that are twice as large"),
+        Control("other weights", "the twin starts from weights of its own"),
         Control("looked away", "L is only taken before training"),
     ),
     level={"quick": "directional", "full": "conclusive"},
