@@ -23,7 +23,7 @@ track = Track(
     f"step, and after {STEPS} steps at most half of it is left.",
     purpose="A state of rest is only worth the name if the loop returns to it.",
     limits=f"Perturbations of {100 * SIZE:.0f} % of the state, at the state of rest, in random directions "
-    "and in the one that the loop stretches most there. Random directions alone cannot tell: tanh saturates "
+    "and in the one that the loop stretches most. Random directions alone cannot tell: tanh saturates "
     "in the unconstrained loop too, and most of them decay there as well.",
     improve="Larger perturbations, perturbations on the way to rest, noise at every step.",
     arms={
