@@ -122,6 +122,8 @@ def test_a_rule_that_was_taken_away_is_shown_as_not_run_and_never_as_zero(copied
     assert shown["accuracy"] == "not run" and row["accuracy"] is None
     assert shown["seeds"] == "0 of 3" and row["runs"] == ""
     assert "not run" in render_table(after["agreement"])
+    (counts,) = rows_of(after["table-1-counts"], rules="all five")
+    assert counts["artifact"] == ("2 of 4 (1 not run)" if arm is five_rule.ARM else "3 of 5")
 
 
 def test_one_seed_less_is_counted_and_a_running_one_is_not_used(copied):

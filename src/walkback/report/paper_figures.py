@@ -175,10 +175,9 @@ def draw_penalty(rows: Mapping[str, Sequence[Answer]], weights: Sequence[str], f
     figure, axes = make_panels(2, 2, height=4.8)
     titles = ("Accuracy", "‖h_L‖", "Reference validity r/128", "Deep cosine, exact")
     for axis, measure, title in zip(axes, (ACCURACY, STATE, VALIDITY, EXACT), titles, strict=True):
-        _dress_weights(axis, title, weights, log=measure in _LOG)
+        _dress_weights(axis, title, _weight_names(rows, weights), log=measure in _LOG)
         for shift, (rule, answers) in zip((-0.08, 0.08), rows.items(), strict=True):
             _plot_weights(axis, answers, measure, _PENS[rule], shift)
-        _mark_gaps(axis, rows, weights)
     for axis, quantity in ((axes[1], "state norm"), (axes[3], "deep cosine")):
         if number := published(rows["dfa"][-1].name, quantity):
             spread = None if number.sd is None else [number.sd]
@@ -217,7 +216,11 @@ def draw_thresholds(names: Mapping[str, str], groups: Mapping[str, str], curves:
         axis.axvline(getattr(Thresholds(), name), **_LIMIT)
         if not curves[name]:
             _say_not_run(axis)
-    _legend(figure, [_line_key(pens[group], title) for group, title in groups.items()])
+    absent = {group for group in groups if not any(group in drawn for drawn in curves.values())}
+    titles = {
+        group: f"{title} ({NOT_RUN})" if group in absent else title for group, title in groups.items()
+    }
+    _legend(figure, [_line_key(pens[group], title) for group, title in titles.items()])
     return figure
 
 
@@ -297,13 +300,13 @@ def _dots(axis: Axes, place: float, row: Answer, measure: Measure, whose: str = 
         axis.plot(_mean(row, measure), place, **bar)
 
 
-def _dress_weights(axis: Axes, title: str, weights: Sequence[str], *, log: bool) -> None:
+def _dress_weights(axis: Axes, title: str, names: Sequence[str], *, log: bool) -> None:
     axis.set_title(title)
     axis.set_axisbelow(True)
     if log:
         axis.set_yscale("log")
-    axis.set_xlim(-0.5, len(weights) - 0.5)
-    axis.set_xticks(range(len(weights)), [f"λ = {weight}" for weight in weights])
+    axis.set_xlim(-0.5, len(names) - 0.5)
+    axis.set_xticks(range(len(names)), names)
     axis.minorticks_off()
 
 
@@ -316,13 +319,13 @@ def _plot_weights(axis: Axes, rows: Sequence[Answer], measure: Measure, pen: Pen
     axis.plot(x, means, color=pen.colour, linestyle=pen.dashes, linewidth=1.4)
 
 
-def _mark_gaps(axis: Axes, rows: Mapping[str, Sequence[Answer]], weights: Sequence[str]) -> None:
-    """Which rules were not run at a weight, at the foot of its column."""
-    for place in range(len(weights)):
+def _weight_names(rows: Mapping[str, Sequence[Answer]], weights: Sequence[str]) -> list[str]:
+    """Each weight, and under it which rules were not run with it."""
+    names = []
+    for place, weight in enumerate(weights):
         missing = [rule for rule, answers in rows.items() if not answers[place].runs]
-        if missing:
-            text, where = f"{', '.join(missing)}:\n{NOT_RUN}", axis.get_xaxis_transform()
-            axis.text(place, 0.03, text, transform=where, ha="center", fontsize=6.5, color=_GREY)
+        names.append(f"λ = {weight}" + (f"\n{', '.join(missing)}: {NOT_RUN}" if missing else ""))
+    return names
 
 
 def _shade_null(axis: Axes, rows: Sequence[Answer]) -> None:
