@@ -155,6 +155,8 @@ def test_lines_of_a_table_have_the_same_columns():
         (1.4, (0.9, 1.9), None, "open"),
         (2.0, (1.5, 2.5), True, "ok"),
         (0.0, (math.nan, 0.5), None, "nan"),
+        (0.0, (-0.5, math.nan), None, "nan"),
+        (math.nan, (-0.5, 0.5), None, "nan"),
         (0.0, (-math.inf, math.inf), None, "open"),
     ],
 )
@@ -207,9 +209,14 @@ def test_an_experiment_leaves_the_global_generators_and_threads_as_they_were():
     torch.manual_seed(1), np.random.seed(1), random.seed(1)
     alone = (torch.rand(1).item(), np.random.random(), random.random())
     torch.manual_seed(1), np.random.seed(1), random.seed(1)
-    one = run_arm(coin(draw))
+    torch.set_num_threads(2)
+    try:
+        one = run_arm(coin(draw))
+        assert one.rows[0]["threads"] == 1 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
     after = (torch.rand(1).item(), np.random.random(), random.random())
-    assert after == alone and one.rows == run_arm(coin(draw)).rows and one.rows[0]["threads"] == 1
+    assert after == alone and one.rows == run_arm(coin(draw)).rows
 
 
 def test_an_arm_that_was_written_and_read_again_is_the_same():

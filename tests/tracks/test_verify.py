@@ -191,6 +191,15 @@ def alive(pid: str) -> bool:
     )
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_progress_is_told_while_a_pass_runs_and_when_it_ends(file, workers):
+    file.write_text(SOURCE.replace("    lab.row(", "    lab.progress(1, 2)\n    lab.row("))
+    told = []
+    verify(file=file, workers=workers, on_progress=lambda *given: told.append(given))
+    assert ("track coin: the claim (1 of 2)", 0, 3) in told
+    assert ("track coin: the claim", 1, 3) in told and told[-1] == ("track coin: stuck", 3, 3)
+
+
 def test_walkbacks_own_tracks_are_found_by_id_in_order():
     assert [track.id for track in find_tracks([6, "1"])] == [6, 1]
     ids = [track.id for track in find_tracks()]

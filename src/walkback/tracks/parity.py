@@ -204,7 +204,10 @@ def _rule(lab: Lab, arm: str) -> Rule:
 
 
 def _train_all(lab: Lab, data: Dataset, arm: str) -> Trained:
-    done = [_train(lab, data, arm, seed) for seed in range(lab.settings["seeds"])]
+    done = []
+    for seed in range(lab.settings["seeds"]):
+        done.append(_train(lab, data, arm, seed))
+        lab.progress(seed + 1, lab.settings["seeds"])
     correct = np.stack([row for row, _ in done])
     return Trained(correct, data.y_test, data.test_sources, float(np.max([left for _, left in done])))
 

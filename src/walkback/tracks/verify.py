@@ -15,6 +15,7 @@ from walkback.tracks.kept import find_arm, keep_arm, key_of
 from walkback.tracks.runner import Arm, arms_of, judge, run_arm
 
 OnProgress = Callable[[str, int, int], None]
+Tell = Callable[["Job", int, int], None]
 
 
 def verify(
@@ -44,7 +45,11 @@ def verify(
     found = {job: arm for track, job in jobs if (arm := _kept(track, job)) is not None}
     kept = len(found)
     todo = [(track, job) for track, job in jobs if job not in found]
-    for job, arm in _run_here(todo) if given or not workers else _run_apart(todo, workers):
+
+    def tell(job: Job, done: int, total: int) -> None:
+        on_progress(f"{job.label} ({done} of {total})", len(found), len(jobs))
+
+    for job, arm in _run_here(todo, tell) if given or not workers else _run_apart(todo, tell, workers):
         found[job] = arm
         on_progress(job.label, len(found), len(jobs))
     verdicts = [
@@ -79,24 +84,25 @@ def _kept(track: Track, job: Job) -> Arm | None:
     return find_arm(job.store, key_of(track, job.control, seed=job.seed, full=job.full))
 
 
-def _run(track: Track, job: Job) -> Arm:
-    arm = run_arm(track, job.control, seed=job.seed, full=job.full)
+def _run(track: Track, job: Job, report: Report) -> Arm:
+    arm = run_arm(track, job.control, seed=job.seed, full=job.full, on_progress=report)
     keep_arm(job.store, key_of(track, job.control, seed=job.seed, full=job.full), arm)
     return arm
 
 
-def _run_here(todo: Sequence[tuple[Track, Job]]) -> Iterator[tuple[Job, Arm]]:
+def _run_here(todo: Sequence[tuple[Track, Job]], tell: Tell) -> Iterator[tuple[Job, Arm]]:
     for track, job in todo:
-        yield job, _run(track, job)
+        yield job, _run(track, job, functools.partial(tell, job))
 
 
-def _run_apart(todo: Sequence[tuple[Track, Job]], workers: int) -> Iterator[tuple[Job, Arm]]:
-    for ended in work_off([job for _, job in todo], _in_worker, workers=workers):
+def _run_apart(todo: Sequence[tuple[Track, Job]], tell: Tell, workers: int) -> Iterator[tuple[Job, Arm]]:
+    jobs = [job for _, job in todo]
+    for ended in work_off(jobs, _in_worker, workers=workers, on_progress=tell):
         yield ended.job, _lost(ended) if ended.failed else ended.result
 
 
 def _in_worker(job: Job, held: None, report: Report) -> Arm:
-    return _run(_track_of(job.source, job.track), job)
+    return _run(_track_of(job.source, job.track), job, report)
 
 
 @functools.cache
