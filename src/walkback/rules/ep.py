@@ -73,7 +73,7 @@ class EP(Rule):
         "form": "energy",
         "solver": "sweeps",
         "beta": 0.01,
-        "reach": 0.003,
+        "reach": 0.001,
         "steps": 0,
         "rate": 0.1,
         "nudge": "symmetric",
