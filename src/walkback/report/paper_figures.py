@@ -216,10 +216,8 @@ def draw_thresholds(names: Mapping[str, str], groups: Mapping[str, str], curves:
         axis.axvline(getattr(Thresholds(), name), **_LIMIT)
         if not curves[name]:
             _say_not_run(axis)
-    absent = {group for group in groups if not any(group in drawn for drawn in curves.values())}
-    titles = {
-        group: f"{title} ({NOT_RUN})" if group in absent else title for group, title in groups.items()
-    }
+    drawn = {group for points in curves.values() for group in points}
+    titles = {g: title if g in drawn else f"{title} ({NOT_RUN})" for g, title in groups.items()}
     _legend(figure, [_line_key(pens[group], title) for group, title in titles.items()])
     return figure
 
