@@ -475,7 +475,7 @@ def test_reach_looks_at_each_token_for_a_norm_magnifies_the_small_ones():
 @pytest.mark.parametrize("form", ["energy", "aep"])
 @pytest.mark.parametrize("beta", [1e-2, 1e-5])
 def test_credits_in_float32_are_those_in_float64(batch, form, beta):
-    """ε is carried from block to block, not taken as a difference of states; in aep rounding is left out."""
+    """ε is carried from block to block, not taken as a difference of states; aep leaves rounding out."""
     rough, precise = Adapter(fresh_net().model.float()).probe(*batch), fresh_net().probe(*batch)
     found, exact = (make_ep(form=form, beta=beta).credits(trace) for trace in (rough, precise))
     assert max(relative(a.double(), g) for a, g in zip(found, exact, strict=True)) < 1e-5
