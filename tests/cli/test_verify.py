@@ -84,7 +84,7 @@ def test_tracks_are_listed(capsys):
 
 def test_bad_input_is_told_in_one_sentence(file, capsys):
     refused(capsys, "verify", "none.py", words="There is no file none.py")
-    refused(capsys, "verify", "--tracks", "222", words="Did you mean '2'")
+    refused(capsys, "verify", "--tracks", "222", words="Did you mean '22'")
     refused(capsys, "verify", file, "--tracks", "coins", words="Did you mean 'coin'")
     refused(capsys, "verify", "--tracks", ",", words="names no track")
     refused(capsys, "verify", file, "--out", file, words="is a file")

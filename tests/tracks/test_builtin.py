@@ -33,7 +33,7 @@ CAUGHT_BY = {
     (2, "shuffled labels"): "room",
     (2, "no learning"): "room",
     (2, "other centres"): "room",
-    (2, "frozen blocks"): ("above frozen", "parity"),  # EP teaches the stem a little, and not always
+    (2, "frozen blocks"): ("above chance", "above frozen", "parity"),  # what EP teaches a stem varies
     (2, "fewer steps"): "parity",
     (3, "never applied"): "applied",
     (3, "loop cut"): "felt",

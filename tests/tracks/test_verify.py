@@ -153,7 +153,7 @@ def test_interrupted_work_goes_on_where_it_was(file, tmp_path):
     while len(list(out.rglob("*.json"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=30)
+    _, said = child.communicate(timeout=120)
     assert child.returncode == 130 and "Interrupted" in said
     kept = {path.name for path in out.rglob("*.json")}
     assert len(kept) >= 2

@@ -14,7 +14,7 @@ from walkback.measure.nulls import DRAWS, cosine_null
 from walkback.measure.rows import row_cosines
 from walkback.nets.by_hand import Workspace, hand_parts
 from walkback.nets.trace import Trace
-from walkback.rules.base import Rule
+from walkback.rules.base import Rule, repeatable
 from walkback.rules.bp import BP
 
 
@@ -84,7 +84,8 @@ def direction_stability(a: Tensor) -> float:
 
 def _measure_parameters(trace: Trace, rule: Rule, epoch: int, table: Measurements) -> None:
     """Cosine of the rule's batch gradient with backprop's, for the stem (layer 0) and each block."""
-    mine, exact_ = (block_gradients(which, trace) for which in (rule, BP()))
+    with repeatable(rule.name):
+        mine, exact_ = (block_gradients(which, trace) for which in (rule, BP()))
     for layer, (one, other) in enumerate(zip(mine, exact_, strict=True)):
         value = math.nan
         if len(one) and len(other):

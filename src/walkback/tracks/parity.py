@@ -127,7 +127,7 @@ def report_identity(lab: Lab) -> None:
     rule = _ep(lab)
     lab.report("graph", ep_identity.blocks_in_one_graph(rule, *batch))
     lab.report("gradients", ep_identity.gradient_error(rule, *batch))
-    lab.report("order", ep_identity.order_in_beta(lambda beta: _ep(lab, beta), *batch))
+    lab.report("order", ep_identity.order_in_beta(lambda beta: _ep(lab, beta, reach=0.0), *batch))
     lab.report("free state", ep_identity.free_residual(rule, *batch))
     lab.report("nudge", ep_identity.nudge_change(rule, *batch))
 
@@ -191,8 +191,8 @@ class ArmEP(EP):
             return list(torch.autograd.grad(logits, states, stable_error(logits.detach(), trace.labels)))
 
 
-def _ep(lab: Lab, beta: float = BETA) -> ArmEP:
-    return ArmEP(lab, **{**EP.defaults, "beta": beta})
+def _ep(lab: Lab, beta: float = BETA, **params: Any) -> ArmEP:
+    return ArmEP(lab, **{**EP.defaults, "beta": beta, **params})
 
 
 def _rule(lab: Lab, arm: str) -> Rule:
