@@ -125,7 +125,7 @@ def test_changed_code_is_run_again(file, tmp_path):
     assert kept_and_outcome() == (3, "PASS")
     (tmp_path / "model_next_door.py").write_text("share = 0.9\n")
     kept, outcome = kept_and_outcome()
-    assert kept <= 1 and outcome == "FAIL", "at most the pass that never asks the model is kept"
+    assert kept <= 2 and outcome == "FAIL", "only controls, which never ask the model, may be kept"
     file.write_text(file.read_text() + "\n# another comment\n")
     assert kept_and_outcome()[0] == 0
 
@@ -139,6 +139,13 @@ def test_an_error_or_a_torn_file_is_not_kept(file, tmp_path):
     for kept in (tmp_path / "out" / "arms").iterdir():
         kept.write_text(kept.read_text()[:50])
     assert verify(file=file, out=tmp_path / "out").kept == 0
+
+
+def test_objects_are_always_run_and_never_mistaken_for_each_other(tmp_path):
+    verify(coin(), out=tmp_path)
+    assert verify(coin(toss(share=0.6, silver=0.5)), out=tmp_path).outcome is Outcome.FAIL
+    with pytest.raises(BadInput, match="Two of these tracks have the id 'coin'"):
+        verify(coin(), coin(toss(share=0.6)))
 
 
 def test_interrupted_work_goes_on_where_it_was(file, tmp_path):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from walkback.core.errors import BadInput
 from walkback.judge.verification import Verification
 from walkback.run.pool import Ended, Report, work_off
 from walkback.tracks import Track
@@ -31,12 +33,16 @@ def verify(
 
     With workers every pass through an experiment goes to a process of its own, which gives the same
     numbers; without, and for objects, all run in this process. What has ended is kept in `out/arms`, and is
-    not run again while the code and the seed are the same.
+    not run again while the code and the seed are the same; objects, whose code nobody can look up, always
+    are.
     """
     given = [item for item in wanted if isinstance(item, Track)]
     named = [item for item in wanted if not isinstance(item, Track)]
     chosen = [*given, *(find_tracks(named, file) if named or not given else [])]
-    folder = "" if out is None else str(Path(out) / "arms")
+    twice = [name for name, count in Counter(str(track.id) for track in chosen).items() if count > 1]
+    if twice:
+        raise BadInput(f"Two of these tracks have the id {twice[0]!r}.", "Numbers go by it: change one.")
+    folder = "" if out is None or given else str(Path(out) / "arms")
     plan = {
         track: [Job(track.source, str(track.id), arm, seed, full, folder) for arm in arms_of(track)]
         for track in chosen
