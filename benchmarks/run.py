@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -25,13 +26,22 @@ def main() -> None:
     rows = {row["name"]: row for row in json.loads(latest.read_text(encoding="utf-8"))} if chosen else {}
     for file in files:
         if not chosen or file.stem in chosen:
-            command = [sys.executable, str(file)]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            rows |= {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
-            sys.stdout.write(done.stdout)
-    found = list(rows.values())
-    latest.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page(found), encoding="utf-8")
+            for row in measured(file):
+                rows[row["name"]] = row
+                found = list(rows.values())
+                latest.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+                PAGE.write_text(page(found), encoding="utf-8")
+
+
+def measured(file: Path) -> Iterator[dict]:
+    """The rows of one benchmark as they are printed, so that a long one can be stopped between two."""
+    with subprocess.Popen([sys.executable, "-u", str(file)], stdout=subprocess.PIPE, text=True) as run:
+        for line in run.stdout or ():
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            yield json.loads(line)
+    if run.returncode:
+        sys.exit(f"{file.name} ended with {run.returncode}.")
 
 
 def page(rows: list[dict]) -> str:
