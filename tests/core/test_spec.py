@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walkback.core.errors import BadInput
-from walkback.core.spec import Call, RunSpec, split_list
+from walkback.core.spec import Call, RunSpec, split_list, tell_apart
 
 names = st.from_regex(r"[a-z][a-z0-9_-]{0,8}", fullmatch=True).filter(lambda s: s not in ("true", "false"))
 values = st.one_of(
@@ -78,3 +78,15 @@ def test_unknown_and_ill_typed_parameters_are_refused_by_name():
     with pytest.raises(BadInput, match="whole number"):
         Call.parse("resmlp(width=true)").with_defaults({"width": 4}, "net")
     assert Call.parse("x(rate=1)").with_defaults({"rate": 0.5}, "rule").params == {"rate": 1.0}
+
+
+def test_runs_are_told_apart_by_what_they_do_not_share():
+    narrow, wide = (Call("resmlp", {"width": width, "depth": 2}) for width in (8, 16))
+    specs = [spec(net=narrow), spec(net=narrow, seed=2), spec(net=wide), spec(net=Call("vit"))]
+    assert tell_apart(specs) == ["resmlp(width=8)", "resmlp(width=8)", "resmlp(width=16)", "vit"]
+    assert tell_apart([*specs[:2], spec(net=narrow, schedule="constant", batch=32)]) == [
+        "resmlp",
+        "resmlp",
+        "resmlp, batch=32, schedule=constant",
+    ]
+    assert tell_apart([]) == []

@@ -69,6 +69,11 @@ def test_a_plan_says_what_is_left_and_trains_nothing(tiny, tmp_path, capsys):
     assert (plan["planned"], plan["finished"], plan["epochs_left"]) == (6, 0, 12)
     assert plan["hours_left"] > 0 and plan["megabytes_left"] > 0
     assert {row["state"] for row in plan["runs"]} == {"not run"}
+    assert {(row["label"], row["setting"]) for row in plan["runs"]} == {
+        ("bp", "resmlp"),
+        ("dose(cosine=0.5)", "resmlp"),
+        ("frozen", "resmlp"),
+    }
     assert not (tmp_path / "runs").exists()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from walkback.cli.output import Json, Logic, StoreOption, emit_json, say, stdout_console
+from walkback.cli.output import Json, Logic, StoreOption, counted, emit_json, say, stdout_console
 
 if TYPE_CHECKING:
     from walkback.core.spec import RunSpec
@@ -81,6 +81,8 @@ def _measure_in_full(study: Study, data: Mapping[str, Dataset], store: Store, js
 def _show_plan(
     study: Study, specs: Sequence[RunSpec], store: Store, data: Sequence[Dataset], workers: int, json: bool
 ) -> int:
+    from walkback.core.spec import tell_apart
+    from walkback.rules import describe_rule
     from walkback.run.cost import costs_of
 
     items = {dataset.identity: len(dataset.y_train) for dataset in data}
@@ -88,7 +90,8 @@ def _show_plan(
     todo = [spec for spec in specs if states[spec]["state"] not in ("finished", "diverged")]
     if not json and todo:
         say("Measuring what a step costs here …")
-    costs = costs_of(todo, data)
+    with counted() as progress:
+        costs = costs_of(todo, data, on_progress=progress)
     seconds = {s: costs[s].seconds(s, items[s.data_identity], states[s]["epoch"]) for s in todo}
     left = sum(seconds.values())
     longest = max(seconds.values(), default=0.0)
@@ -100,12 +103,14 @@ def _show_plan(
             {
                 "name": spec.name,
                 "rule": str(spec.rule),
+                "label": describe_rule(spec.rule)["label"],
+                "setting": setting,
                 "seed": spec.seed,
                 "epochs": spec.epochs,
                 **states[spec],
                 "hours_left": seconds.get(spec, 0.0) / 3600,
             }
-            for spec in specs
+            for spec, setting in zip(specs, tell_apart(specs), strict=True)
         ],
         "planned": len(specs),
         "finished": len(specs) - len(todo),
@@ -135,12 +140,12 @@ def _print_plan(answer: Mapping[str, Any]) -> None:
     console = stdout_console()
     console.print(answer["question"])
     table = Table(box=None, pad_edge=False)
-    for column in ("rule", "seed", "epochs", "state", "left"):
+    for column in ("rule", "net and recipe", "seed", "epochs", "state", "left"):
         table.add_column(column, overflow="fold")
     for row in answer["runs"]:
         state = f"epoch {row['epoch']}" if row["state"] == "running" else row["state"]
         left = _duration(3600 * row["hours_left"]) if row["hours_left"] else ""
-        table.add_row(row["rule"], str(row["seed"]), str(row["epochs"]), state, left)
+        table.add_row(row["label"], row["setting"], str(row["seed"]), str(row["epochs"]), state, left)
     console.print(table)
     console.print(
         f"{answer['finished']} of {answer['planned']} runs finished. Left: {answer['epochs_left']} epochs, "

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from walkback.core.canonical import content_id
 from walkback.core.errors import BadInput
 
 Value = str | int | float | bool
+_RECIPE = ("batch", "lr", "weight_decay", "schedule", "lr_grid", "holdout")
 _CALL = re.compile(r"^([A-Za-z][\w.-]*)(?:\((.*)\))?$", re.DOTALL)
 
 
@@ -123,6 +125,35 @@ class RunSpec:
 
     def with_rule(self, rule: Call) -> RunSpec:
         return replace(self, rule=rule)
+
+
+def tell_apart(specs: Sequence[RunSpec]) -> list[str]:
+    """What each spec's net and recipe have of their own among these: `vit`, `resmlp, schedule=constant`.
+
+    Parameters that all nets of a name share are left out, and so is the recipe that most runs have.
+    """
+    varied: dict[tuple[str, str], set[Value]] = defaultdict(set)
+    common: dict[str, Counter[Any]] = defaultdict(Counter)
+    for spec in specs:
+        for key, value in spec.net.params.items():
+            varied[spec.net.name, key].add(value)
+        for key in _RECIPE:
+            common[key][getattr(spec, key)] += 1
+    usual = {key: counts.most_common(1)[0][0] for key, counts in common.items()}
+    return [
+        ", ".join(
+            [
+                str(
+                    Call(
+                        s.net.name,
+                        {k: v for k, v in s.net.params.items() if len(varied[s.net.name, k]) > 1},
+                    )
+                ),
+                *(f"{key}={getattr(s, key)}" for key in _RECIPE if getattr(s, key) != usual[key]),
+            ]
+        )
+        for s in specs
+    ]
 
 
 def split_list(text: str, separator: str = ",") -> list[str]:

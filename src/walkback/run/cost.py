@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from walkback.run.one import kept_epochs, run_one
 from walkback.store import Bundle, Store
 from walkback.train import Progress
 
-STEPS, WARM_UP = 24, 8
+OnProgress = Callable[[str, int, int], None]
+STEPS, WARM_UP = 12, 4
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,22 @@ class Cost:
         return self.rest + len(kept_epochs(spec.epochs)) * self.checkpoint
 
 
-def costs_of(specs: Sequence[RunSpec], data: Sequence[Dataset], device: str = "cpu") -> dict[RunSpec, Cost]:
+def costs_of(
+    specs: Sequence[RunSpec],
+    data: Sequence[Dataset],
+    device: str = "cpu",
+    on_progress: OnProgress = lambda name, done, total: None,
+) -> dict[RunSpec, Cost]:
     """One measurement for all runs that differ in seed, epochs or rate alone."""
     held = {dataset.identity: dataset for dataset in data}
-    measured: dict[tuple[str, str, str, int], Cost] = {}
-    found = {}
+    alike: dict[tuple[str, str, str, int], list[RunSpec]] = {}
     for spec in specs:
-        key = (str(spec.net), str(spec.rule), spec.data_identity, spec.batch)
-        if key not in measured:
-            measured[key] = measure_cost(spec, held[spec.data_identity], device)
-        found[spec] = measured[key]
+        alike.setdefault((str(spec.net), str(spec.rule), spec.data_identity, spec.batch), []).append(spec)
+    found = {}
+    for done, group in enumerate(alike.values()):
+        on_progress(group[0].name, done, len(alike))
+        cost = measure_cost(group[0], held[group[0].data_identity], device)
+        found |= dict.fromkeys(group, cost)
     return found
 
 
