@@ -50,7 +50,7 @@ def costs_of(
     alike: dict[tuple[str, str, str, int], list[RunSpec]] = {}
     for spec in specs:
         alike.setdefault((str(spec.net), str(spec.rule), spec.data_identity, spec.batch), []).append(spec)
-    found = {}
+    found: dict[RunSpec, Cost] = {}
     for done, group in enumerate(alike.values()):
         on_progress(group[0].name, done, len(alike))
         cost = measure_cost(group[0], held[group[0].data_identity], device)
