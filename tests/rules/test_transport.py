@@ -54,7 +54,7 @@ def test_sign_symmetry_has_the_angle_of_its_closed_form(net, batch, form, draw, 
 @pytest.mark.parametrize("name", LAYERED)
 def test_credits_are_those_of_feedback_alignment_with_the_rules_matrices(net, batch, name):
     rule, oracle = ready_rule(name, net, *batch), ready_rule("fa", net, *batch)
-    for path, linear in rule.linears(net).items():
+    for path, linear in rule.layers(net).items():
         oracle.get_buffer(key_of(path)).copy_(rule.feedback(path, linear))
     trace = net.probe(*batch)
     for mine, expected in zip(rule.credits(trace), oracle.credits(trace), strict=True):
@@ -75,15 +75,15 @@ def test_kolen_pollack_forgets_its_start_at_the_rate_of_the_decay(net, batch):
     rate, decay, steps = 0.01, 0.5, 40
     rule = ready_rule("kolen-pollack", net, *batch)
     trained = rule.trained(net)
-    assert {key for key in trained if key.startswith("feedback_")} == {key_of(p) for p in rule.linears(net)}
+    assert {key for key in trained if key.startswith("feedback_")} == {key_of(p) for p in rule.layers(net)}
     optimizer = torch.optim.AdamW(trained.values(), lr=rate, weight_decay=decay)
-    apart = {p: (w.weight - rule.feedback(p, w)).detach().clone() for p, w in rule.linears(net).items()}
-    first = {p: w.weight.detach().clone() for p, w in rule.linears(net).items()}
+    apart = {p: (w.weight - rule.feedback(p, w)).detach().clone() for p, w in rule.layers(net).items()}
+    first = {p: w.weight.detach().clone() for p, w in rule.layers(net).items()}
     for _ in range(steps):
         optimizer.zero_grad()
         rule.learn(rule.deposit_gradients(net, *batch))
         optimizer.step()
-    for path, linear in rule.linears(net).items():
+    for path, linear in rule.layers(net).items():
         left = linear.weight - rule.feedback(path, linear)
         assert relative(left.detach(), apart[path] * (1 - rate * decay) ** steps) < 1e-9
         assert relative(linear.weight.detach(), first[path]) > 0.05, "and the weights did move"
@@ -92,11 +92,11 @@ def test_kolen_pollack_forgets_its_start_at_the_rate_of_the_decay(net, batch):
 def test_a_weight_mirror_turns_to_the_weights_and_keeps_their_size(net, batch):
     torch.manual_seed(0)
     rule = ready_rule("weight-mirror(samples=256)", net, *batch)
-    start = {p: angle(rule.feedback(p, w), w.weight) for p, w in rule.linears(net).items()}
+    start = {p: angle(rule.feedback(p, w), w.weight) for p, w in rule.layers(net).items()}
     trace = net.probe(*batch)
     for _ in range(300):
         rule.learn(trace)
-    for path, linear in rule.linears(net).items():
+    for path, linear in rule.layers(net).items():
         found = rule.feedback(path, linear)
         assert start[path] > 45 and angle(found, linear.weight) < 8
         assert float(found.norm()) == pytest.approx(float(linear.weight.detach().norm()))

@@ -12,7 +12,7 @@ from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
 from walkback.rules.base import Rule
 from walkback.rules.broadcast import feature_width, to_features, to_state
-from walkback.rules.patching import Sender, linears_in_blocks
+from walkback.rules.patching import Layer, Sender, layers_in_blocks
 
 
 class DFA(Rule):
@@ -47,8 +47,8 @@ class DFA(Rule):
             width = feature_width(h, trace, self.name)
             self._draw(f"feedback_{layer}", width, h, trace, generator)
         if self.params["form"] == "layer":
-            for path, linear in linears_in_blocks(trace.net, "dfa(form=layer)").items():
-                self._draw(_key(path), linear.in_features, linear.weight, trace, generator)
+            for path, linear in self._linears(trace.net).items():
+                self._draw(_key(path), linear.weight.shape[1], linear.weight, trace, generator)
 
     def _draw(self, key: str, width: int, like: Tensor, trace: Trace, generator: torch.Generator) -> None:
         classes = trace.logits.shape[-1]
@@ -85,12 +85,14 @@ class DFA(Rule):
         if self.params["form"] == "block":
             return {}
 
-        def sender(path: str, linear: nn.Linear) -> Sender:
+        def sender(path: str, linear: Layer) -> Sender:
             feedback = self.get_buffer(_key(path)).to(linear.weight)
             return lambda delta, x: to_features(self._error_of_step.to(feedback) @ feedback, x)
 
-        linears = linears_in_blocks(net, "dfa(form=layer)")
-        return {path: sender(path, linear) for path, linear in linears.items()}
+        return {path: sender(path, linear) for path, linear in self._linears(net).items()}
+
+    def _linears(self, net: Adapter) -> dict[str, Layer]:
+        return layers_in_blocks(net, "dfa(form=layer)", (nn.Linear,))
 
 
 def _key(path: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from walkback.core.spec import Value
 from walkback.nets.trace import Trace
 from walkback.rules.base import Rule
 from walkback.rules.broadcast import feature_width, to_state
+from walkback.rules.patching import Layer
 from walkback.rules.transport import LayerTransport, drawn_like_weight, key_of
 
 
@@ -58,7 +59,7 @@ class BlockFA(FA):
 
 
 class LayerFA(LayerTransport, FA):
-    """Every Linear in the blocks, and the head, sends its credit down by a fixed random `Bᵀ`.
+    """Every Linear or convolution in the blocks, and the head, sends its credit by a fixed random `Bᵀ`.
 
     B is drawn like torch's initial W: uniform in ±1/√fan_in.
     """
@@ -66,8 +67,8 @@ class LayerFA(LayerTransport, FA):
     written = "fa(form=layer)"
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
-        for path, linear in self.linears(trace.net).items():
-            self.register_buffer(key_of(path), drawn_like_weight(linear, generator))
+        for path, layer in self.layers(trace.net).items():
+            self.register_buffer(key_of(path), drawn_like_weight(layer, generator))
 
-    def feedback(self, path: str, linear: nn.Linear) -> Tensor:
+    def feedback(self, path: str, layer: Layer) -> Tensor:
         return self.get_buffer(key_of(path))

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
+from walkback.rules.patching import Layer
 from walkback.rules.transport import LayerTransport, drawn_like_weight, key_of
 
 
@@ -26,21 +27,21 @@ class KolenPollack(LayerTransport):
     written = "kolen-pollack"
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
-        for path, linear in self.linears(trace.net).items():
-            self.register_parameter(key_of(path), nn.Parameter(drawn_like_weight(linear, generator)))
+        for path, layer in self.layers(trace.net).items():
+            self.register_parameter(key_of(path), nn.Parameter(drawn_like_weight(layer, generator)))
 
     @property
     def ready(self) -> bool:
         return any(True for _ in self.parameters())
 
-    def feedback(self, path: str, linear: nn.Linear) -> Tensor:
+    def feedback(self, path: str, layer: Layer) -> Tensor:
         return self.get_parameter(key_of(path)).detach()
 
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
-        own = {key_of(path): self.get_parameter(key_of(path)) for path in self.linears(net)}
+        own = {key_of(path): self.get_parameter(key_of(path)) for path in self.layers(net)}
         return {**super().trained(net), **own}
 
     def learn(self, trace: Trace) -> None:
-        for path, linear in self.linears(trace.net).items():
-            gradient = linear.weight.grad
+        for path, layer in self.layers(trace.net).items():
+            gradient = layer.weight.grad
             self.get_parameter(key_of(path)).grad = None if gradient is None else gradient.clone()

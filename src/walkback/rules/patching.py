@@ -1,9 +1,9 @@
-"""Gives the Linears of a net another backward pass for a while, and makes sure that it is really used."""
+"""Gives layers of a net another backward pass for a while, and makes sure that it is really used."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,77 +12,143 @@ from torch import Tensor, nn
 from walkback.core.errors import NotApplicable
 from walkback.nets.adapter import Adapter
 
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+Layer = nn.Linear | Convolution
+KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 Sender = Callable[[Tensor, Tensor], Tensor]  # (credit that arrived, input) → credit that goes down
 
 
-def linears_in_blocks(net: Adapter, rule: str) -> dict[str, nn.Linear]:
-    """The Linears inside the blocks, by path. A matrix that could not be patched is refused by name:
-    leaving it to autograd would be backprop under another name."""
+def layers_in_blocks(net: Adapter, rule: str, kinds: tuple[type[Layer], ...] = KINDS) -> dict[str, Layer]:
+    """The layers of these kinds inside the blocks, by path. A matrix or kernel that could not be patched is
+    refused by name: leaving it to autograd would be backprop under another name."""
     inside = {id(module) for block in net.blocks for module in block.modules()}
     found = {
         path: module
         for path, module in net.model.named_modules()
-        if isinstance(module, nn.Linear) and id(module) in inside
+        if isinstance(module, kinds) and id(module) in inside
     }
-    covered = {id(linear.weight) for linear in found.values() if type(linear) is nn.Linear}
+    covered = {id(layer.weight) for layer in found.values() if _is_plain(layer)}
     for name, parameter in net.block_parameters().items():
         if parameter.dim() > 1 and id(parameter) not in covered:
             raise NotApplicable(
                 f"{rule} cannot replace the transpose of {name!r}.",
-                "Only nn.Linear weights inside blocks can be given a feedback matrix.",
+                f"Inside blocks it gives feedback to {_listed(kinds)}, padded with zeros.",
             )
     return found
 
 
+def _is_plain(layer: Layer) -> bool:
+    """A subclass may compute something else; a padding that differs from side to side has no one number."""
+    if isinstance(layer, nn.Linear):
+        return type(layer) is nn.Linear
+    return type(layer) in KINDS and layer.padding_mode == "zeros" and _padding(layer) is not None
+
+
+def _listed(kinds: tuple[type[Layer], ...]) -> str:
+    return ", ".join(f"nn.{kind.__name__}" for kind in kinds)
+
+
 @contextlib.contextmanager
 def patched(net: Adapter, senders: Mapping[str, Sender], rule: str) -> Iterator[None]:
-    """Within, each Linear named sends down what its sender says; afterwards all is as it was.
+    """Within, each layer named sends down what its sender says; afterwards all is as it was.
 
-    A Linear that never ran is an error: the rule would be backprop there.
+    A layer that never ran is an error: the rule would be backprop there.
     """
-    linears = {path: net.model.get_submodule(path) for path in senders}
-    before = {path: linear.__dict__.get("forward") for path, linear in linears.items()}
+    layers = {path: net.model.get_submodule(path) for path in senders}
+    before = {path: layer.__dict__.get("forward") for path, layer in layers.items()}
     used: set[str] = set()
     try:
-        for path, linear in linears.items():
-            linear.forward = _noting(linear, senders[path], path, used)
+        for path, layer in layers.items():
+            layer.forward = _noting(layer, senders[path], path, used)
         yield
-        unused = [path for path in linears if path not in used]
+        unused = [path for path in layers if path not in used]
         if unused:
             raise NotApplicable(
                 f"{rule} never reached {unused[0]!r}: its weight is used without calling it.",
                 "Its feedback would have no effect, and the rule would be backprop there.",
             )
     finally:
-        for path, linear in linears.items():
-            linear.__dict__.pop("forward", None)
+        for path, layer in layers.items():
+            layer.__dict__.pop("forward", None)
             if before[path] is not None:
-                linear.forward = before[path]  # type: ignore[assignment]
+                layer.forward = before[path]  # type: ignore[assignment]
 
 
-def _noting(linear: nn.Module, send: Sender, path: str, used: set[str]) -> Callable[[Tensor], Any]:
+def _noting(layer: Any, send: Sender, path: str, used: set[str]) -> Callable[[Tensor], Any]:
     def forward(x: Tensor) -> Any:
         used.add(path)
-        return CreditLinear.apply(x, linear.weight, linear.bias, send)
+        return CreditLayer.apply(x, layer.weight, layer.bias, layer, send)
 
     return forward
 
 
-class CreditLinear(torch.autograd.Function):
-    """`y = x Wᵀ + b` forward. Backward: W and b get their exact outer products with the credit δ that
-    arrives; what goes down is `send(δ, x)` in place of `δ W`."""
+class CreditLayer(torch.autograd.Function):
+    """The layer itself forward. Backward: weight and bias get their exact gradients under the credit δ that
+    arrives; what goes down is `send(δ, x)` in place of `δ W` or of δ through the transposed kernel."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, send: Sender) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.has_bias, ctx.send = bias is not None, send
-        return nn.functional.linear(x, weight, bias)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Layer, send: Sender
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias, ctx.layer, ctx.send = bias is not None, layer, send
+        if isinstance(layer, nn.Linear):
+            return nn.functional.linear(x, weight, bias)
+        return layer._conv_forward(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
-        rows = delta.reshape(-1, delta.shape[-1])
+        x, weight = ctx.saved_tensors
         down = ctx.send(delta, x) if ctx.needs_input_grad[0] else None
-        weight = rows.T @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None
-        bias = rows.sum(0) if ctx.has_bias and ctx.needs_input_grad[2] else None
-        return down, weight, bias, None
+        wanted = (ctx.needs_input_grad[1], ctx.has_bias and ctx.needs_input_grad[2])
+        return down, *_gradients(ctx.layer, delta, x, weight, wanted), None, None
+
+
+def _gradients(
+    layer: Layer, delta: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of weight and bias, where they are wanted."""
+    if isinstance(layer, nn.Linear):
+        rows = delta.reshape(-1, delta.shape[-1])
+        own = rows.T @ x.reshape(-1, x.shape[-1]) if wanted[0] else None
+        return own, rows.sum(0) if wanted[1] else None
+    _, own, bias = _convolution_backward(layer, delta, x, weight, (False, *wanted))
+    return own, bias
+
+
+def transposed(layer: Layer, feedback: Tensor, delta: Tensor, x: Tensor) -> Tensor:
+    """δ sent down through the layer as if its weight were the feedback, which has the weight's shape."""
+    if isinstance(layer, nn.Linear):
+        return delta @ feedback.to(delta)
+    down, *_ = _convolution_backward(layer, delta, x, feedback.to(delta), (True, False, False))
+    assert down is not None
+    return down
+
+
+def _convolution_backward(
+    layer: Convolution, delta: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool, bool]
+) -> Sequence[Tensor | None]:
+    """What torch runs under autograd, for a weight of our choice."""
+    return torch.ops.aten.convolution_backward(
+        delta,
+        x,
+        weight,
+        [weight.shape[0]],
+        layer.stride,
+        _padding(layer),
+        layer.dilation,
+        False,
+        [0] * len(layer.stride),
+        layer.groups,
+        wanted,
+    )
+
+
+def _padding(layer: Convolution) -> tuple[int, ...] | None:
+    """In numbers; None where `same` would pad one side more than the other."""
+    if layer.padding == "valid":
+        return (0,) * len(layer.stride)
+    if layer.padding == "same":
+        both = [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
+        return None if any(each % 2 for each in both) else tuple(each // 2 for each in both)
+    return tuple(int(each) for each in layer.padding)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from walkback.nets.trace import Trace
 from walkback.rules.base import repeatable
-from walkback.rules.transport import LayerTransport, drawn_like_weight, key_of
+from walkback.rules.patching import Layer
+from walkback.rules.transport import LayerTransport, drawn_like_weight, fan_in, key_of
 
 
 class SignSymmetry(LayerTransport):
@@ -28,8 +29,8 @@ class SignSymmetry(LayerTransport):
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         if self.params["form"] == "frsf":
-            for path, linear in self.linears(trace.net).items():
-                self.register_buffer(key_of(path), drawn_like_weight(linear, generator).abs())
+            for path, layer in self.layers(trace.net).items():
+                self.register_buffer(key_of(path), drawn_like_weight(layer, generator).abs())
 
     @property
     def ready(self) -> bool:
@@ -40,11 +41,11 @@ class SignSymmetry(LayerTransport):
         with repeatable(self.name):
             return super().credits(trace)
 
-    def feedback(self, path: str, linear: nn.Linear) -> Tensor:
-        weight = linear.weight.detach()
+    def feedback(self, path: str, layer: Layer) -> Tensor:
+        weight = layer.weight.detach()
         if self.params["form"] == "usf":
             return weight.abs().mean() * weight.sign()
         if self.params["form"] == "frsf":
             return self.get_buffer(key_of(path)) * weight.sign()
         drawn = torch.rand(weight.shape, dtype=weight.dtype).to(weight.device)
-        return drawn * linear.in_features**-0.5 * weight.sign()
+        return drawn * fan_in(layer) ** -0.5 * weight.sign()

@@ -12,25 +12,26 @@ from walkback.core.errors import NotApplicable
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
 from walkback.rules.base import ChainRule
-from walkback.rules.patching import Sender, linears_in_blocks
+from walkback.rules.patching import Layer, Sender, layers_in_blocks, transposed
 
 HEAD = "head"
 
 
 class LayerTransport(ChainRule):
-    """Every Linear in the blocks, and the head, sends its credit down by `Bᵀ` instead of `Wᵀ`.
+    """Every Linear or convolution in the blocks, and the head, sends its credit by `Bᵀ` instead of `Wᵀ`.
 
-    B has W's shape. Norms, activations and skip connections transport exactly. a_L = LN_outᵀ(B_oᵀ e).
+    B has W's shape; a kernel's B slides over the map as the kernel does. Norms, activations and skip
+    connections transport exactly. a_L = LN_outᵀ(B_oᵀ e).
     """
 
     written: str  # the rule as error messages call it
 
     @abstractmethod
-    def feedback(self, path: str, linear: nn.Linear) -> Tensor:
-        """B of the Linear at `path` (`head` for the head), as it is at this moment."""
+    def feedback(self, path: str, layer: Layer) -> Tensor:
+        """B of the layer at `path` (`head` for the head), as it is at this moment."""
 
-    def linears(self, net: Adapter) -> dict[str, nn.Linear]:
-        return {**linears_in_blocks(net, self.written), HEAD: self._head(net)}
+    def layers(self, net: Adapter) -> dict[str, Layer]:
+        return {**layers_in_blocks(net, self.written), HEAD: self._head(net)}
 
     def top_credit(self, trace: Trace) -> Tensor:
         self._check_head(trace)
@@ -43,12 +44,12 @@ class LayerTransport(ChainRule):
         return credit
 
     def senders(self, net: Adapter) -> Mapping[str, Sender]:
-        """Each Linear of the blocks sends its credit down by B."""
+        """Each layer of the blocks sends its credit down by B."""
 
-        def sender(path: str, linear: nn.Linear) -> Sender:
-            return lambda delta, x: delta @ self.feedback(path, linear).to(delta)
+        def sender(path: str, layer: Layer) -> Sender:
+            return lambda delta, x: transposed(layer, self.feedback(path, layer), delta, x)
 
-        return {path: sender(path, linear) for path, linear in linears_in_blocks(net, self.written).items()}
+        return {path: sender(path, layer) for path, layer in layers_in_blocks(net, self.written).items()}
 
     def _head(self, net: Adapter) -> nn.Linear:
         if not isinstance(net.head, nn.Linear):
@@ -67,11 +68,16 @@ class LayerTransport(ChainRule):
 
 
 def key_of(path: str) -> str:
-    """A buffer's name for a Linear's path."""
+    """A buffer's name for a layer's path."""
     return "feedback_" + path.replace(".", "_")
 
 
-def drawn_like_weight(linear: nn.Linear, generator: torch.Generator) -> Tensor:
-    """Uniform in ±1/√fan_in, as torch draws a Linear's initial weight."""
-    drawn = torch.rand(linear.weight.shape, generator=generator, dtype=torch.float64)
-    return ((2 * drawn - 1) * linear.in_features**-0.5).to(linear.weight)
+def drawn_like_weight(layer: Layer, generator: torch.Generator) -> Tensor:
+    """Uniform in ±1/√fan_in, as torch draws an initial weight or kernel."""
+    drawn = torch.rand(layer.weight.shape, generator=generator, dtype=torch.float64)
+    return ((2 * drawn - 1) * fan_in(layer) ** -0.5).to(layer.weight)
+
+
+def fan_in(layer: Layer) -> int:
+    """How many numbers one output is a weighted sum of."""
+    return layer.weight[0].numel()

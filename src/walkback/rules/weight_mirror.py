@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from walkback.nets.trace import Trace
-from walkback.rules.transport import LayerTransport, drawn_like_weight, key_of
+from walkback.rules.patching import Layer
+from walkback.rules.transport import LayerTransport, drawn_like_weight, fan_in, key_of
 
 
 class WeightMirror(LayerTransport):
-    """After every step each Linear is given noise ξ, and `B ← (1 − λ)B + η·mean (Wξ)ξᵀ`.
+    """After every step each layer is given noise ξ, and `B ← (1 − λ)B + η·mean (Wξ)ξᵀ`.
 
     E[(Wξ)ξᵀ] = W for unit noise, so B turns towards W; then B is rescaled in place to W's norm, which
     keeps credit at its size without changing a direction.
@@ -19,17 +20,20 @@ class WeightMirror(LayerTransport):
     name = "weight-mirror"
     citation = "Akrout et al. 2019, arXiv:1904.05391"
     about = "feedback that is learned from noise sent through each layer"
-    ours = "a mirror phase after every step, on each Linear alone; rescaling to the norm of W"
+    ours = (
+        "a mirror phase after every step, on each layer alone, for kernels on patches of noise; rescaled "
+        "to the norm of W"
+    )
     has_feedback = True
     learns_feedback = True
     defaults = {"rate": 0.1, "decay": 0.1, "samples": 32}  # noqa: RUF012
     written = "weight-mirror"
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
-        for path, linear in self.linears(trace.net).items():
-            self.register_buffer(key_of(path), drawn_like_weight(linear, generator))
+        for path, layer in self.layers(trace.net).items():
+            self.register_buffer(key_of(path), drawn_like_weight(layer, generator))
 
-    def feedback(self, path: str, linear: nn.Linear) -> Tensor:
+    def feedback(self, path: str, layer: Layer) -> Tensor:
         return self.get_buffer(key_of(path))
 
     @torch.no_grad()
@@ -37,10 +41,8 @@ class WeightMirror(LayerTransport):
         """The mirror phase; its noise comes from torch's own stream, which training seeds each epoch."""
         rate, decay = float(self.params["rate"]), float(self.params["decay"])
         samples = int(self.params["samples"])
-        for path, linear in self.linears(trace.net).items():
-            noise = torch.randn(samples, linear.in_features, dtype=linear.weight.dtype).to(
-                linear.weight.device
-            )
-            feedback = self.get_buffer(key_of(path))
-            feedback.mul_(1 - decay).addmm_((noise @ linear.weight.T).T, noise, alpha=rate / samples)
-            feedback.mul_(linear.weight.norm() / feedback.norm().clamp_min(1e-30))
+        for path, layer in self.layers(trace.net).items():
+            weight, feedback = layer.weight.flatten(1), self.get_buffer(key_of(path)).flatten(1)
+            noise = torch.randn(samples, fan_in(layer), dtype=weight.dtype).to(weight.device)
+            feedback.mul_(1 - decay).addmm_((noise @ weight.T).T, noise, alpha=rate / samples)
+            feedback.mul_(weight.norm() / feedback.norm().clamp_min(1e-30))

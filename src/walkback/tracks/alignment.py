@@ -6,7 +6,7 @@ import copy
 from statistics import fmean
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from walkback.core.spec import Call
 from walkback.data import load_dataset
@@ -17,6 +17,7 @@ from walkback.nets import Adapter
 from walkback.nets.mlp import MLP
 from walkback.nets.trace import Trace
 from walkback.rules.fa import LayerFA
+from walkback.rules.patching import Layer
 from walkback.rules.transport import drawn_like_weight, key_of
 from walkback.tracks.lab import Lab
 from walkback.tracks.track import Control, Decision, Gate, IdentityGate, Track
@@ -106,16 +107,16 @@ class ArmFA(LayerFA):
         super().__init__(form="layer")
         self.lab = lab
 
-    def feedback(self, path: str, linear: nn.Linear) -> Tensor:
+    def feedback(self, path: str, layer: Layer) -> Tensor:
         if self.lab.under("B unused"):
-            return linear.weight.detach()
+            return layer.weight.detach()
         if self.lab.under("B redrawn") and self.training:
-            return drawn_like_weight(linear, torch.default_generator)
-        return super().feedback(path, linear)
+            return drawn_like_weight(layer, torch.default_generator)
+        return super().feedback(path, layer)
 
     def copy_weights(self, net: Adapter) -> None:
-        for path, linear in self.linears(net).items():
-            self.get_buffer(key_of(path)).copy_(linear.weight.detach())
+        for path, layer in self.layers(net).items():
+            self.get_buffer(key_of(path)).copy_(layer.weight.detach())
 
 
 def _draw(lab: Lab, seed: int, batch: Batch) -> tuple[Adapter, ArmFA]:

@@ -248,5 +248,4 @@ def make_ep(lab: Lab, **params: Any) -> ArmEP:
 
 def ep_params(**params: Any) -> Mapping[str, Any]:
     """The rule's parameters with these ones set, and β as it is given: its error is what is bounded."""
-    given = {"reach": 0.0, **params} if "reach" in EP.defaults else params
-    return EP.normalise(Call("ep", given).with_defaults(EP.defaults, "rule").params)
+    return EP.normalise(Call("ep", {"reach": 0.0, **params}).with_defaults(EP.defaults, "rule").params)
