@@ -115,7 +115,7 @@ def test_a_pair_that_does_not_fit_says_why():
             return self.out_head(self.blocks[0](x.unsqueeze(1)).flatten(1))
 
     batch = torch.randn(6, 12), torch.arange(6) % 5
-    (found,) = check_rule("fa", Conv(), *batch)
+    (found,) = check_rule("dfa(form=layer)", Conv(), *batch)
     assert found.status == "not applicable" and "cannot replace the transpose" in found.sentence
 
 
