@@ -137,15 +137,15 @@ def results_pages(
         source = f"`{COMMAND}` writes `report/tables/{name}.md`; [CSV](tables/{name}.csv)."
         return f"{render_table(shown)}\n\n{source}"
 
-    def show_study(number: str, name: str) -> str:
+    def show_question(name: str) -> str:
         ours = f" Ours: {studies[name].ours}." if studies[name].ours else ""
-        return f"## {number} {name}\n\n{escape(studies[name].question + ours)}"
+        return escape(studies[name].question + ours)
 
     judged = [answer.artifact for answer in answers.of(five_rule.ARM) if answer.artifact]
     nets = [name for name in drawings if name.startswith("architecture-")]
     context = {
         "table": show_table,
-        "study": show_study,
+        "question": show_question,
         "figure": lambda name: render_figure(drawings[name].text),
         "escape": escape,
         "command": COMMAND,
