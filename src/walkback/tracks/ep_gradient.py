@@ -15,7 +15,7 @@ from walkback.core.spec import Call
 from walkback.nets import Adapter, hopfield, looped
 from walkback.nets.hopfield import Gradients
 from walkback.nets.resmlp import ResMLP
-from walkback.nets.trace import Trace, stable_error
+from walkback.nets.trace import Trace
 from walkback.rules.ep import EP, Link
 from walkback.tracks import ep_identity
 from walkback.tracks.equilibrium import (
@@ -215,12 +215,12 @@ class ArmEP(EP):
 
     def credits(self, trace: Trace) -> list[Tensor]:
         if self.lab.under("backprop in disguise"):
-            return through_all_blocks(trace)
+            return ep_identity.through_all_blocks(trace)
         return super().credits(trace)
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
         if self.lab.under("backprop in disguise"):
-            return through_all_blocks(trace)
+            return ep_identity.through_all_blocks(trace)
         return super().training_credits(trace)
 
     def deposit_gradients(self, net: Adapter, x: Tensor | Mapping[str, Tensor], y: Tensor) -> Trace:
@@ -230,16 +230,6 @@ class ArmEP(EP):
                 if name.endswith("bias") and parameter.grad is not None:
                     parameter.grad.zero_()
         return trace
-
-
-def through_all_blocks(trace: Trace) -> list[Tensor]:
-    """Backprop, by one graph over all blocks."""
-    with torch.enable_grad():
-        states = [trace.states[0].detach().requires_grad_()]
-        for layer in range(1, trace.depth + 1):
-            states.append(trace.block(layer, states[-1]))
-        logits = trace.net.read_out(states[-1])
-        return list(torch.autograd.grad(logits, states, stable_error(logits.detach(), trace.labels)))
 
 
 def make_ep(lab: Lab, **params: Any) -> ArmEP:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from walkback.nets import Adapter
 from walkback.nets.resmlp import ResMLP
+from walkback.nets.trace import Trace, stable_error
 from walkback.rules.base import Rule
 from walkback.rules.bp import BP
 from walkback.rules.ep import EP
@@ -30,6 +31,16 @@ def identity_net(generator: torch.Generator) -> tuple[Adapter, Tensor, Tensor]:
     model.stem.weight.data.mul_(6)
     x = torch.randn(8, 6, generator=generator, dtype=torch.float64)
     return Adapter(model), x, torch.randint(4, (8,), generator=generator)
+
+
+def through_all_blocks(trace: Trace) -> list[Tensor]:
+    """Backprop under another name: credits by one graph over all blocks."""
+    with torch.enable_grad():
+        states = [trace.states[0].detach().requires_grad_()]
+        for layer in range(1, trace.depth + 1):
+            states.append(trace.block(layer, states[-1]))
+        logits = trace.net.read_out(states[-1])
+        return list(torch.autograd.grad(logits, states, stable_error(logits.detach(), trace.labels)))
 
 
 def gradient_error(rule: Rule, net: Adapter, x: Tensor, y: Tensor) -> float:

@@ -17,7 +17,7 @@ from walkback.data.feed import Feed
 from walkback.measure.rows import correct_rows
 from walkback.nets import Adapter
 from walkback.nets.resmlp import ResMLP
-from walkback.nets.trace import Trace, stable_error
+from walkback.nets.trace import Trace
 from walkback.rules.base import Rule
 from walkback.rules.bp import BP
 from walkback.rules.ep import EP, Free
@@ -183,12 +183,7 @@ class ArmEP(EP):
         if not self.lab.under("backprop in disguise"):
             return super().training_credits(trace)
         self.residual = 0.0
-        with torch.enable_grad():
-            states = [trace.states[0].detach().requires_grad_()]
-            for layer in range(1, trace.depth + 1):
-                states.append(trace.block(layer, states[-1]))
-            logits = trace.net.read_out(states[-1])
-            return list(torch.autograd.grad(logits, states, stable_error(logits.detach(), trace.labels)))
+        return ep_identity.through_all_blocks(trace)
 
 
 def _ep(lab: Lab, beta: float = BETA, **params: Any) -> ArmEP:
