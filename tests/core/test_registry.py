@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -35,3 +36,12 @@ def test_one_can_register_ones_own_but_not_over_another():
     assert registry["mine"] is mine
     with pytest.raises(BadInput, match="registered already"):
         registry.register("bp")(mine)
+
+
+def test_entries_of_other_packages_are_listed_before_anybody_asks_for_one(monkeypatch):
+    point = EntryPoint("theirs", "colorsys:rgb_to_hsv", "walkback.things")
+    monkeypatch.setattr(
+        "walkback.core.registry.entry_points", lambda group: [point][: group == point.group]
+    )
+    assert list(Registry("thing", {"ours": "x:y"})) == ["ours", "theirs"]
+    assert list(Registry("rule", {"ours": "x:y"})) == ["ours"]

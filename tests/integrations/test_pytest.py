@@ -63,3 +63,11 @@ def test_a_verdict_can_be_asserted():
     for untrusted in (toss(share=0.6), toss(count=50), toss(before=lambda lab: lab.skip("no purse"))):
         with pytest.raises(AssertionError, match="Heads come up in half"):
             assert_trustworthy(coin(untrusted).run())
+
+
+def test_tracks_that_no_name_leads_to_are_tests_too(tmp_path):
+    failing = SOURCE.replace('"coin"', '"lost"').replace("else 0.5", "else 0.9")
+    (tmp_path / "my_tracks.py").write_text(failing + SOURCE)
+    code, said = run(tmp_path)
+    assert code == 1 and "1 failed, 1 passed" in said, said
+    assert "1 passed" in run(tmp_path, "my_tracks.py::track")[1]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -303,3 +305,101 @@ def test_a_value_that_lies_close_to_its_bound_is_shown_in_full():
     assert "1.00009999" in compare(check, 1.00009999).sentence
     assert "0.123" in compare(check, 0.12345).sentence
     assert "L: 7, but" in compare(check, 7.0).sentence
+
+
+def test_an_interval_from_high_to_low_is_an_error():
+    def experiment(lab: Lab) -> None:
+        """Report it the wrong way round."""
+        lab.report("tosses", 1000)
+        lab.report("share", 0.5, (1.0, 0.0))
+
+    outcome, _, told = verdict_of(coin(experiment))
+    assert outcome is Outcome.ERROR and "from high to low" in told
+
+
+def test_a_track_cannot_be_skipped_once_a_number_is_known():
+    def experiment(lab: Lab) -> None:
+        """Skip what does not please."""
+        lab.report("tosses", 5)
+        lab.skip("no purse")
+
+    outcome, _, told = verdict_of(coin(experiment))
+    assert outcome is Outcome.ERROR and "skips after it has reported 'tosses'" in told
+
+
+@pytest.mark.parametrize("way_out", [SystemExit, pytest.skip.Exception])
+def test_leaving_by_the_back_door_is_an_error(way_out):
+    def leave(lab: Lab) -> None:
+        if lab.under("loaded"):
+            raise way_out("gone")
+
+    outcome, words, told = verdict_of(coin(toss(before=leave)))
+    assert (outcome, words) == (Outcome.ERROR, "ERROR(loaded)") and "gone" in told
+
+
+def test_without_a_sabotage_that_reaches_a_decision_nothing_is_shown():
+    def experiment(lab: Lab) -> None:
+        """Toss a coin that nobody ever loads."""
+        lab.report("tosses", 0 if lab.under("lost") else 1000)
+        lab.report("sides", 2)
+        lab.report("share", 0.5)
+
+    gated = coin(experiment, controls=[Control("lost", "the coin is never tossed")], positive=[])
+    outcome, _, told = verdict_of(gated)
+    assert outcome is Outcome.INCONCLUSIVE and "no sabotage reaches a decision" in told
+
+
+def test_a_sabotage_that_only_gives_nan_is_no_evidence():
+    def experiment(lab: Lab) -> None:
+        """Divide by zero under a sabotage."""
+        lab.report("tosses", 0 if lab.under("lost") else 1000)
+        lab.report("sides", 2)
+        lab.report("share", math.nan if lab.under("loaded") else 0.5)
+
+    outcome, words, told = verdict_of(coin(experiment))
+    assert (outcome, words) == (Outcome.INCONCLUSIVE, "INCONCLUSIVE(loaded)")
+    assert told == "No evidence: when the coin is loaded, share is not a number."
+
+
+def test_an_experiment_cannot_change_the_settings_of_its_controls():
+    def change(lab: Lab) -> None:
+        lab.settings["tosses"] = 1
+
+    assert verdict_of(coin(toss(before=change)))[0] is Outcome.ERROR
+    track = coin(quick={"tosses": 10_000, "list": [1]}, full={"tosses": 1, "list": [1]})
+    Lab(track).settings["list"].append(2)
+    assert track.quick["list"] == [1]
+
+
+def test_an_experiment_leaves_the_default_dtype_and_the_folder_as_they_were(tmp_path):
+    def wander(lab: Lab) -> None:
+        torch.set_default_dtype(torch.float64)
+        os.chdir(tmp_path)
+
+    here = Path.cwd()
+    run_arm(coin(toss(before=wander)))
+    assert torch.get_default_dtype() is torch.float32 and Path.cwd() == here
+
+
+@pytest.mark.parametrize("cell", [{1, 2}, len, np.zeros(3), torch.zeros(2), "half a \ud800 character"])
+def test_what_cannot_be_written_down_is_an_error_of_its_track(cell):
+    outcome, _, told = verdict_of(coin(toss(before=lambda lab: lab.row(tosses=cell, heads=0))))
+    assert outcome is Outcome.ERROR and "cannot be written down" in told
+    with pytest.raises(BadInput, match="its settings cannot be written down"):
+        coin(quick={"tosses": 10, "odd": cell}, full={"tosses": 10, "odd": cell})
+
+
+def test_only_texts_are_told_and_declared():
+    outcome, _, told = verdict_of(coin(toss(before=lambda lab: lab.tell(difference=3.5))))
+    assert outcome is Outcome.ERROR and "not a text" in told
+    with pytest.raises(BadInput, match="its claim is not a text"):
+        coin(claim=7)
+
+
+def test_a_report_cannot_move_its_own_bounds():
+    def experiment(lab: Lab) -> None:
+        """Write a bound of one's own beside the number."""
+        lab.report("tosses", 1000, at_least=-5)
+
+    (reason,) = run_arm(coin(experiment), stop=False).reasons
+    assert reason.detail["at_least"] == 100

@@ -15,6 +15,7 @@ import pytest
 from tests.tracks.coin import SOURCE, coin, toss
 from walkback import Outcome, Track, verify
 from walkback.core.errors import BadInput, UnknownName
+from walkback.tracks import tracks
 from walkback.tracks.find import find_tracks, read_tracks
 
 OTHERS = """
@@ -248,3 +249,104 @@ def test_a_file_that_cannot_be_used_is_refused_in_words(tmp_path, text, words):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(BadInput, match="There is no file"):
         read_tracks(tmp_path / "none.py")
+
+
+LOST = """
+from walkback.tracks import Control, Decision, Lab, Track
+
+
+def declare(name, bad):
+    made = Track(
+        id=name, name=name, claim="0 = 0.", purpose="p", limits="l", improve="i", arms={"a": "b"},
+        decisions=[Decision("zero", "Zero", at_most=0)], controls=[Control("one", "it is one")],
+    )
+
+    @made.experiment
+    def zero(lab: Lab) -> None:
+        \"\"\"Report zero.\"\"\"
+        lab.report("zero", 1 if lab.control or bad else 0)
+
+    return made
+"""
+
+
+def test_no_track_of_a_file_is_overlooked_whatever_its_name(tmp_path):
+    (tmp_path / "track_factory.py").write_text(LOST + "\nelsewhere = declare('elsewhere', True)\n")
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from track_factory import declare, elsewhere\n"
+        "track = declare('first', True)\ntrack = declare('second', False)\n"
+        "more = [declare('listed', True)]\n"
+    )
+    found = verify(file=path)
+    assert found.counts["total"] == 3 and found.counts["failed"] == 2
+    path.write_text("from walkback.tracks import Track\n" + LOST + "declare('a', 0)\ndeclare('a', 1)\n")
+    with pytest.raises(BadInput, match="two tracks with the id 'a'"):
+        read_tracks(path)
+
+
+STATEFUL = (
+    SOURCE.replace("@track.experiment", "passes = []\n\n\n@track.experiment")
+    .replace(
+        "    share =",
+        "    import torch\n    passes.append(lab.control)\n    torch.set_default_dtype(torch.float64)\n"
+        "    print('noise')\n    share =",
+    )
+    .replace('1.0 if lab.under("stuck")', "1.0 if len(passes) > 1")
+)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_pass_has_a_process_in_which_nothing_ran_before(file, workers):
+    """The sabotages are never applied; in one process for all, a count of passes would look like it."""
+    file.write_text(STATEFUL.replace('0.7 if lab.under("loaded")', "0.5 if lab.control"))
+    assert verify("coin", file=file, workers=workers).outcome is Outcome.FAIL
+
+
+def test_what_experiments_and_files_print_does_not_reach_the_answer(file):
+    file.write_text("print('at import')\n" + STATEFUL)
+    command = [sys.executable, "-m", "walkback", "verify", str(file), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["counts"]["total"] == 1 and "noise" in done.stderr
+
+
+def test_a_pass_may_start_processes_of_its_own(file):
+    file.write_text(
+        SOURCE.replace(
+            "    share =",
+            "    import torch\n    rows = torch.utils.data.DataLoader([1.0, 2.0], num_workers=1)\n"
+            "    assert len(list(rows)) == 2\n    share =",
+        )
+    )
+    assert verify("coin", file=file, workers=1).outcome is Outcome.PASS
+
+
+def test_a_kept_pass_of_another_kind_is_run_again(file, tmp_path):
+    verify("coin", file=file, out=tmp_path)
+    arms = sorted((tmp_path / "arms").iterdir())
+    for arm in arms:
+        arm.write_bytes(arms[0].read_bytes())
+    assert verify("coin", file=file, out=tmp_path).kept == 1
+    stored = json.loads(arms[0].read_bytes())
+    for arm in arms:
+        arm.write_text(json.dumps({**stored, "arm": {**stored["arm"], "reasons": []}}))
+    assert verify("coin", file=file, out=tmp_path).kept == 0
+
+
+def test_a_file_that_cannot_be_imported_is_told_in_one_line(file):
+    file.write_text("raise ValueError('one\\n  two')\n")
+    with pytest.raises(BadInput, match=r"cannot be imported: ValueError: one two\.$"):
+        read_tracks(file)
+    file.write_text(
+        SOURCE.replace(
+            'decisions=[Decision("share", "Share of heads", at_least=0.45, at_most=0.55)]', "decisions=[]"
+        )
+    )
+    with pytest.raises(BadInput, match=r"Track coin decides nothing\. Declare at least one Decision\.$"):
+        read_tracks(file)
+
+
+def test_a_registered_track_is_known_by_its_id(monkeypatch):
+    monkeypatch.setitem(tracks._entries, "alias", coin())
+    with pytest.raises(BadInput, match="registered as 'alias' has the id 'coin'"):
+        find_tracks(["alias"])

@@ -38,7 +38,7 @@ def emit_error(kind: str, message: str, hint: str, as_json: bool) -> None:
 def stdout_console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, markup=False)  # a path may have brackets
 
 
 def say(message: str) -> None:

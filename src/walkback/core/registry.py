@@ -57,6 +57,7 @@ class Registry(Generic[T]):
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
+        self._load_plugins()
         return iter(sorted(self._entries))
 
     def _suggest(self, name: str) -> str:

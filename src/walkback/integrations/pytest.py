@@ -46,12 +46,25 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return pytest.Module.from_parent(parent, path=file_path)
 
 
-def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> pytest.Item | None:
-    """A track that a module defines; one that it imports is tested where it is defined."""
-    tracks = sys.modules.get("walkback.tracks.track")  # if nobody has loaded it, nothing is a track
-    if tracks is None or not isinstance(obj, tracks.Track) or obj.module != collector.obj.__name__:
-        return None
-    return TrackItem.from_parent(collector, name=name, track=obj)
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    """Tracks that a module makes, under whatever name; one that it imports is tested where it is made."""
+    report = yield
+    if isinstance(collector, pytest.Module) and report.outcome == "passed":
+        report.result = [*report.result, *_items(collector)]
+    return report
+
+
+def _items(collector: pytest.Module) -> list[pytest.Item]:
+    if "walkback.tracks.track" not in sys.modules:  # if nobody has loaded it, nothing is a track
+        return []
+    from walkback.tracks.find import tracks_made_in
+
+    names = {id(thing): name for name, thing in vars(collector.obj).items()}
+    return [
+        TrackItem.from_parent(collector, name=names.get(id(track), f"track {track.id}"), track=track)
+        for track in tracks_made_in(collector.obj.__name__)
+    ]
 
 
 class TrackItem(pytest.Item):

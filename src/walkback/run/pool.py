@@ -44,14 +44,16 @@ def work_off(
     held: Any = None,
     *,
     workers: int = 1,
+    fresh: bool = False,
     on_progress: Callable[[Any, int, int], None] = lambda job, done, total: None,
 ) -> Iterator[Ended]:
     """Jobs as they end. They are begun in order; a worker that is free takes the next one.
 
     `work` is a function of a module, and `held` is handed to each worker as it starts. Workers die with
-    this process, however it goes.
+    this process, however it goes, and print to stderr. With `fresh` every job has a process of its own, in
+    which nothing has run before, and which may start processes in turn.
     """
-    pool = _Pool(min(workers, len(jobs)), work, held)
+    pool = _Pool(min(workers, len(jobs)), work, held, fresh)
     try:
         yield from pool.work_off(jobs, on_progress)
     finally:
@@ -59,16 +61,17 @@ def work_off(
 
 
 class _Pool:
-    def __init__(self, workers: int, work: Work, held: Any) -> None:
-        self.work, self.held = work, held
+    def __init__(self, workers: int, work: Work, held: Any, fresh: bool) -> None:
+        self.work, self.held, self.fresh = work, held, fresh
+        self.context = _ready_context() if fresh else mp.get_context("spawn")
         self.ends: dict[Connection, mp.process.BaseProcess] = {}
         for _ in range(workers):
             self._start()
 
     def _start(self) -> Connection:
-        context = mp.get_context("spawn")
-        here, there = context.Pipe()
-        process = context.Process(target=_worker, args=(there, self.work, self.held), daemon=True)
+        here, there = self.context.Pipe()
+        given = (there, self.work, self.held)
+        process = self.context.Process(target=_worker, args=given, daemon=not self.fresh)
         with _quiet_threads():
             process.start()
         there.close()
@@ -90,7 +93,9 @@ class _Pool:
                     continue
                 job = busy.pop(end)
                 if queue:
-                    free = self._start() if kind == "died" else end
+                    if self.fresh:
+                        self._retire(end)
+                    free = self._start() if self.fresh or kind == "died" else end
                     busy[free] = self._give(free, queue)
                 yield Ended(job, payload) if kind == "done" else Ended(job, None, True, *payload)
 
@@ -107,11 +112,24 @@ class _Pool:
         end.send(job)
         return job
 
+    def _retire(self, end: Connection) -> None:
+        process = self.ends.pop(end)
+        end.close()
+        process.terminate()
+        process.join()
+
     def close(self) -> None:
-        for end, process in self.ends.items():
-            end.close()
-            process.terminate()
-            process.join()
+        for end in list(self.ends):
+            self._retire(end)
+
+
+def _ready_context() -> Any:
+    """Processes that begin with torch loaded, where the system can fork a clean one; else from nothing."""
+    if "forkserver" not in mp.get_all_start_methods():
+        return mp.get_context("spawn")
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "walkback.tracks.runner"])
+    return context
 
 
 class _quiet_threads:
@@ -134,6 +152,7 @@ class _quiet_threads:
 def _worker(end: Connection, work: Work, held: Any) -> None:
     """Take jobs until the pipe closes."""
     _die_with_parent()
+    os.dup2(2, 1)  # stdout is for the answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     import torch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 from collections import Counter
@@ -10,9 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 from walkback.core.canonical import sha256
-from walkback.core.errors import BadInput
+from walkback.core.errors import BadInput, WalkbackError
 from walkback.core.registry import Registry
 from walkback.tracks import Track, tracks
+from walkback.tracks.track import MADE
 
 
 def find_tracks(wanted: Sequence[int | str] = (), file: str | Path | None = None) -> list[Track]:
@@ -25,14 +27,18 @@ def find_tracks(wanted: Sequence[int | str] = (), file: str | Path | None = None
         for name, track in read_tracks(Path(file)).items():
             held.register(name)(track)
     names = [str(name) for name in wanted] or sorted(held, key=_natural)
-    return [held[name] for name in dict.fromkeys(names)]
+    found = {name: held[name] for name in names}
+    for name, track in found.items():
+        if str(track.id) != name:
+            raise BadInput(
+                f"The track registered as {name!r} has the id {track.id!r}.", "Name it by its id."
+            )
+    return list(found.values())
 
 
 def read_tracks(path: Path) -> dict[str, Track]:
     """Every track that a file defines, by id; those that it imported from elsewhere are not its own."""
-    module = _import(path)
-    found = [thing for thing in vars(module).values() if isinstance(thing, Track)]
-    own = [track for track in dict.fromkeys(found) if track.module == module.__name__]
+    own = tracks_made_in(_import(path).__name__)
     if not own:
         raise BadInput(
             f"{path} defines no track.", "A track is a walkback.Track; see walkback verify --new NAME."
@@ -45,6 +51,14 @@ def read_tracks(path: Path) -> dict[str, Track]:
     return {str(track.id): track for track in own}
 
 
+def tracks_made_in(module: str) -> list[Track]:
+    """All that were made as this module was run, whether or not a name of it still leads to them."""
+    own = list(MADE.get(module, ()))
+    for track in own:
+        _ = track.function  # one without an experiment is refused, not passed over
+    return own
+
+
 def _import(path: Path) -> ModuleType:
     """A file as a module of its own, whatever it is called; its folder is where it imports from."""
     if not path.is_file():
@@ -55,14 +69,20 @@ def _import(path: Path) -> ModuleType:
         raise BadInput(f"{path} is not a Python file.", "Its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    MADE.pop(name, None)
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)  # last, so that nothing in it hides a library
     try:
-        spec.loader.exec_module(module)
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
+            spec.loader.exec_module(module)
+    except WalkbackError as error:
+        del sys.modules[name]
+        raise BadInput(f"{path} cannot be imported: {error.message}", error.hint) from None
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise BadInput(f"{path} cannot be imported: {type(error).__name__}: {error}.") from None
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"{path} cannot be imported: {told}.") from None
     return module
 
 

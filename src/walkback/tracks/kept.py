@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import site
 import sys
@@ -24,7 +25,7 @@ def key_of(track: Track, control: str | None, *, seed: int, full: bool) -> str:
     return content_id(
         {
             "track": str(track.id),
-            "source": sha256(Path(track.source).read_bytes()) if track.source else "",
+            "source": _source_hash(track),
             "settings": plain(track.settings(full)),
             "walkback": installed("walkback"),
             "code": _package_hash(),
@@ -36,7 +37,13 @@ def key_of(track: Track, control: str | None, *, seed: int, full: bool) -> str:
     )
 
 
-def find_arm(folder: Path | None, key: str) -> Arm | None:
+def _source_hash(track: Track) -> str:
+    """Of the file that holds the experiment, wherever that is."""
+    file = inspect.getsourcefile(inspect.unwrap(track.function)) or track.source
+    return _hash_of(file) if file else ""
+
+
+def find_arm(folder: Path | None, key: str, track: Track, control: str | None) -> Arm | None:
     """The arm that is kept under this key, unless a module that it was run with has changed since."""
     if folder is None:
         return None
@@ -44,7 +51,10 @@ def find_arm(folder: Path | None, key: str) -> Arm | None:
         stored = json.loads((folder / f"{key}.json").read_bytes())
         if any(_hash_of(name) != known for name, known in stored["modules"].items()):
             return None
-        return Arm.from_dict(stored["arm"])
+        arm = Arm.from_dict(stored["arm"])
+        reported = {reason.name for reason in arm.reasons}
+        complete = control is not None or reported == {check.name for check in track.checks}
+        return arm if arm.control == control and reported and complete else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -53,7 +55,7 @@ class Lab:
         on_progress: OnProgress = lambda done, total: None,
     ) -> None:
         self.track, self.seed, self.is_full, self.control, self.stop = track, seed, full, control, stop
-        self.settings = track.settings(full)
+        self.settings = MappingProxyType(copy.deepcopy(dict(track.settings(full))))  # for reading only
         self.progress = on_progress
         self.reasons: list[Reason] = []
         self.rows: list[dict[str, Any]] = []
@@ -97,6 +99,8 @@ class Lab:
         if check in self._left_out:
             return
         span = None if interval is None else (float(interval[0]), float(interval[1]))
+        if span is not None and span[0] > span[1]:
+            raise Misreported(f"Track {self.track.id} reports {check!r} with an interval from high to low.")
         reason = compare(self._checks[check], float(value), span, sentence, detail)
         self.reasons.append(reason)
         if self.stop and reason.fires is not False:
@@ -110,10 +114,17 @@ class Lab:
 
     def tell(self, *, difference: str = "", interpretation: str = "") -> None:
         """The key difference that was seen, and what it means, in sentences with the numbers in them."""
+        if not isinstance(difference, str) or not isinstance(interpretation, str):
+            raise Misreported(f"Track {self.track.id} tells something that is not a text.")
         self.told |= {"difference": difference, "interpretation": interpretation}
 
     def skip(self, reason: str) -> NoReturn:
-        """End the track as SKIPPED; the reason is shown."""
+        """End the track as SKIPPED; the reason is shown. Not after a number has been reported."""
+        if self.reasons:
+            raise Misreported(
+                f"Track {self.track.id} skips after it has reported {self.reasons[0].name!r}.",
+                "Whether it can be run must not depend on what is found.",
+            )
         raise Skipped(reason)
 
     @property
@@ -154,7 +165,7 @@ def compare(
         status=status,
         interval=interval,
         margin=margin if math.isfinite(margin) else None,
-        detail={"at_least": check.at_least, "at_most": check.at_most, **(detail or {})},
+        detail={**(detail or {}), "at_least": check.at_least, "at_most": check.at_most},
     )
 
 

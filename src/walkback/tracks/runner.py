@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import random
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from walkback.core.canonical import plain
+from walkback.core.errors import BadInput
 from walkback.core.verdict import Outcome, Reason, Verdict
 from walkback.tracks.lab import Caught, Lab, Misreported, OnProgress, Skipped
 from walkback.tracks.meter import Meter
-from walkback.tracks.track import Control, PositiveControl, Track
+from walkback.tracks.track import Control, Decision, IdentityGate, PositiveControl, Track, refuse_unwritable
 
 PASS_ONLY = 50  # a track that did not pass scores less than this, whatever else went well
 
@@ -97,14 +99,23 @@ def run_arm(
         except Caught:
             pass
         except Skipped as reason:
-            skipped = str(reason)
-        except Exception as problem:
+            skipped = _sound(str(reason))
+        except KeyboardInterrupt:
+            raise
+        except (
+            BaseException
+        ) as problem:  # sys.exit, and the skip of a test framework, say nothing of a claim
             error, trace = _told(problem), _sound(traceback.format_exc())
+    reasons, rows, told = tuple(lab.reasons), tuple(lab.rows), lab.told
+    try:
+        refuse_unwritable([reasons, rows, told], f"What track {track.id} reports")
+    except BadInput as problem:
+        reasons, rows, told, error = (), (), {}, error or str(problem)
     arm = Arm(
         control,
-        tuple(lab.reasons),
-        tuple(lab.rows),
-        lab.told,
+        reasons,
+        rows,
+        told,
         skipped,
         error,
         trace,
@@ -171,9 +182,13 @@ def _outcome(
             f"A control that does not run to its end is no evidence: {first.control!r} raised "
             f"{first.error or first.skipped}",
         )
-    blind = [reason for reason in judged if reason.check == Control.title and reason.fires is not False]
+    sabotaged = [reason for reason in judged if reason.check == Control.title]
+    blind = [reason for reason in sabotaged if reason.fires]
     if blind:
         return Outcome.FAIL, [reason.name for reason in blind], blind[0].sentence
+    unread = [reason for reason in sabotaged if reason.fires is None]
+    if unread:
+        return Outcome.INCONCLUSIVE, [reason.name for reason in unread], unread[0].sentence
     return _outcome_of_claim(track, claim, judged)
 
 
@@ -198,6 +213,14 @@ def _outcome_of_claim(track: Track, claim: Arm, judged: Sequence[Reason]) -> tup
         outcome = Outcome.FAIL if refuted else Outcome.INCONCLUSIVE
         decisive = refuted or undecided
         return outcome, [reason.name for reason in decisive], decisive[0].sentence
+    deciding = {check.name for check in track.checks if isinstance(check, (Decision, IdentityGate))}
+    if not any(reason.detail["caught_by"] in deciding for reason in judged):
+        return (
+            Outcome.INCONCLUSIVE,
+            [],
+            "The claim holds, but no sabotage reaches a decision: all are caught by gates. Nobody knows "
+            "whether a decision could be missed.",
+        )
     count = len(track.controls)
     told = "the control" if count == 1 else f"each of the {count} controls"
     return Outcome.PASS, [], f"The claim holds as it was stated beforehand, and fails under {told}."
@@ -215,6 +238,9 @@ def _judge_control(control: Control | PositiveControl, arm: Arm) -> Reason:
             if missed
             else f"It passes when {control.holds}, as it must."
         )
+    elif missed is not None and missed.status == "nan":
+        fires = None
+        sentence = f"No evidence: when {control.breaks}, {missed.name} is not a number."
     else:
         fires = arm.passes
         sentence = (
@@ -256,6 +282,7 @@ def _quiet(seed: int) -> Iterator[None]:
     from threadpoolctl import threadpool_limits
 
     threads, python, legacy = torch.get_num_threads(), random.getstate(), np.random.get_state()
+    dtype, folder = torch.get_default_dtype(), Path.cwd()
     with torch.random.fork_rng(devices=[]), threadpool_limits(1):
         torch.set_num_threads(1)
         torch.manual_seed(seed)
@@ -265,11 +292,13 @@ def _quiet(seed: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(threads)
+            torch.set_default_dtype(dtype)
+            os.chdir(folder)
             random.setstate(python)
             np.random.set_state(legacy)
 
 
-def _told(problem: Exception) -> str:
+def _told(problem: BaseException) -> str:
     """`ValueError: … (line 12 of my_tracks.py)`."""
     frames = traceback.extract_tb(problem.__traceback__)
     where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""

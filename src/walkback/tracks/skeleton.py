@@ -74,7 +74,7 @@ def numerical_gradient(x: np.ndarray, step: float = 1e-5) -> np.ndarray:
 
 def write_skeleton(name: str) -> Path:
     """`NAME.py` with a track of that name; a file that exists is left alone."""
-    path = Path(name).with_suffix(".py")
+    path = Path(name if name.endswith(".py") else f"{name}.py")
     if not re.fullmatch(r"[A-Za-z]\w*([-.]\w+)*", path.stem):
         raise BadInput(f"{name!r} cannot be the name of a track.", "Use letters, digits and underscores.")
     if path.exists():

@@ -6,13 +6,16 @@ declaration, and the runner compares.
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from walkback.core.canonical import plain
 from walkback.core.errors import BadInput
 from walkback.core.numerals import limit
 from walkback.core.verdict import Outcome
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from walkback.core.verdict import Verdict
     from walkback.tracks.lab import Lab
 
+MADE: dict[str, list[Track]] = {}  # every track by the module that made it, so that none is overlooked
 LEVELS = ("smoke", "directional", "conclusive")
 Experiment = Callable[["Lab"], None]
 
@@ -130,10 +134,13 @@ class Track:
     quick: Mapping[str, Any] = field(default_factory=dict)
     full: Mapping[str, Any] = field(default_factory=dict)
     source: str = field(default="", init=False)  # the file it was found in; empty for walkback's own
+    made_in: str = field(default="", init=False)  # the module that was being run when it was made
     _experiment: Experiment | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_declaration(self)
+        self.made_in = _module_being_run()
+        MADE.setdefault(self.made_in, []).append(self)
 
     def experiment(self, function: Experiment) -> Experiment:
         """Decorator: this is what is run, for the claim and for every control. Its docstring is shown."""
@@ -171,11 +178,6 @@ class Track:
         return " ".join(cleandoc(self.function.__doc__ or "").split())
 
     @property
-    def module(self) -> str:
-        """Where the experiment is defined."""
-        return self.function.__module__
-
-    @property
     def checks(self) -> tuple[Check, ...]:
         return (*self.gates, *self.decisions)
 
@@ -195,6 +197,11 @@ class Track:
 def _check_declaration(track: Track) -> None:
     """A track that could not fail, or whose parts could be mistaken for each other, is refused."""
     who = f"Track {track.id}"
+    for part in ("name", "claim", "purpose", "limits", "improve"):
+        if not isinstance(getattr(track, part), str):
+            raise BadInput(f"{who}: its {part} is not a text.")
+    for settings in (track.quick, track.full):
+        refuse_unwritable(settings, f"{who}: its settings")
     if not track.decisions:
         raise BadInput(f"{who} decides nothing.", "Declare at least one Decision.")
     if not track.controls:
@@ -221,6 +228,23 @@ def _check_declaration(track: Track) -> None:
         )
     if set(track.quick) != set(track.full):
         raise BadInput(f"{who} has settings in one mode only.", "Name each in quick and in full.")
+
+
+def refuse_unwritable(thing: Any, who: str) -> None:
+    """What a report and a file could not hold: a function, a set, half a character."""
+    try:
+        json.dumps(plain(thing), allow_nan=False, ensure_ascii=False).encode("utf-8")
+    except (TypeError, ValueError, RuntimeError) as problem:
+        raise BadInput(f"{who} cannot be written down: {problem}.", "Use numbers and texts.") from None
+
+
+def _module_being_run() -> str:
+    """The module whose top level leads here, also through functions of others; for code that runs later,
+    the script."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _check_weight(name: str, weight: float) -> None:

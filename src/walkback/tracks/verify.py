@@ -42,7 +42,7 @@ def verify(
     twice = [name for name, count in Counter(str(track.id) for track in chosen).items() if count > 1]
     if twice:
         raise BadInput(f"Two of these tracks have the id {twice[0]!r}.", "Numbers go by it: change one.")
-    folder = "" if out is None or given else str(Path(out) / "arms")
+    folder = "" if out is None or given else str(Path(out).resolve() / "arms")
     plan = {
         track: [Job(track.source, str(track.id), arm, seed, full, folder) for arm in arms_of(track)]
         for track in chosen
@@ -87,7 +87,8 @@ class Job:
 
 
 def _kept(track: Track, job: Job) -> Arm | None:
-    return find_arm(job.store, key_of(track, job.control, seed=job.seed, full=job.full))
+    key = key_of(track, job.control, seed=job.seed, full=job.full)
+    return find_arm(job.store, key, track, job.control)
 
 
 def _run(track: Track, job: Job, report: Report) -> Arm:
@@ -103,7 +104,7 @@ def _run_here(todo: Sequence[tuple[Track, Job]], tell: Tell) -> Iterator[tuple[J
 
 def _run_apart(todo: Sequence[tuple[Track, Job]], tell: Tell, workers: int) -> Iterator[tuple[Job, Arm]]:
     jobs = [job for _, job in todo]
-    for ended in work_off(jobs, _in_worker, workers=workers, on_progress=tell):
+    for ended in work_off(jobs, _in_worker, workers=workers, fresh=True, on_progress=tell):
         yield ended.job, _lost(ended) if ended.failed else ended.result
 
 
