@@ -13,6 +13,7 @@ from walkback.rules.ep import EP
 from walkback.tracks import ep_identity, tracks
 from walkback.tracks.ep_gradient import ep_params
 from walkback.tracks.runner import judge, run_arm
+from walkback.train.kernel import Kernel
 
 CAUGHT_BY = {
     9: {
@@ -38,6 +39,7 @@ CAUGHT_BY = {
         "nothing nudged": "EP gradient",
         "credits at once": "DFA",
         "activations kept": "DFA",
+        "DFA idle": "DFA gradient",
         "BPTT cut": "BPTT grows",
     },
     22: {
@@ -94,6 +96,29 @@ def test_a_credit_that_is_not_a_number_is_no_small_difference():
 
 
 # The kernel itself broken, not a copy of it.
+
+
+def idle_dfa(patch):
+    """What an earlier pass left in `.grad` is not the kernel's work."""
+    patch.setattr(Kernel, "deposit_gradients", lambda self, x, y: x + 1)
+
+
+def forgetful_dfa(patch):
+    def forget(self, x, y):
+        for parameter in self.net.model.parameters():
+            parameter.grad = None
+
+    patch.setattr(Kernel, "deposit_gradients", forget)
+
+
+@pytest.mark.parametrize(
+    ("break_kernel", "missed"), [(idle_dfa, "DFA gradient"), (forgetful_dfa, "DFA gradient")]
+)
+def test_the_memory_of_a_broken_kernel_is_no_evidence(break_kernel, missed, monkeypatch):
+    break_kernel(monkeypatch)
+    arm = run_arm(tracks["15"])
+    assert not arm.error, arm.trace
+    assert not arm.passes and arm.missed.name == missed
 
 
 @pytest.fixture(scope="module")
