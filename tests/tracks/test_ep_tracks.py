@@ -37,8 +37,10 @@ CAUGHT_BY = {
         "states kept": "EP",
         "backprop in disguise": "EP",
         "nothing nudged": "EP gradient",
+        "EP hoards": "EP",
         "credits at once": "DFA",
         "activations kept": "DFA",
+        "DFA hoards": "DFA",
         "DFA idle": "DFA gradient",
         "BPTT cut": "BPTT grows",
     },
@@ -111,8 +113,32 @@ def forgetful_dfa(patch):
     patch.setattr(Kernel, "deposit_gradients", forget)
 
 
+def hoarding(patch, kernel, constructor, count):
+    original = getattr(kernel, constructor)
+
+    def hoard(self, *given, **named):
+        original(self, *given, **named)
+        self.in_store = torch.empty(count(self), 64, 32)
+
+    patch.setattr(kernel, constructor, hoard)
+
+
+def hoarding_ep(patch):
+    hoarding(patch, EPKernel, "__init__", lambda kernel: kernel.nudged)
+
+
+def hoarding_dfa(patch):
+    hoarding(patch, Kernel, "__post_init__", lambda kernel: kernel.net.depth)
+
+
 @pytest.mark.parametrize(
-    ("break_kernel", "missed"), [(idle_dfa, "DFA gradient"), (forgetful_dfa, "DFA gradient")]
+    ("break_kernel", "missed"),
+    [
+        (idle_dfa, "DFA gradient"),
+        (forgetful_dfa, "DFA gradient"),
+        (hoarding_ep, "EP"),
+        (hoarding_dfa, "DFA"),
+    ],
 )
 def test_the_memory_of_a_broken_kernel_is_no_evidence(break_kernel, missed, monkeypatch):
     break_kernel(monkeypatch)

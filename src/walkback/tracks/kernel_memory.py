@@ -61,8 +61,10 @@ track = Track(
         Control("states kept", "the EP kernel keeps every state of its free phase"),
         Control("backprop in disguise", "the EP step is backprop through time"),
         Control("nothing nudged", "the EP step leaves out its work and gives no gradients"),
+        Control("EP hoards", "the EP kernel takes memory for every step when it is built"),
         Control("credits at once", "all credits of DFA are made at once"),
         Control("activations kept", "DFA keeps its activations"),
+        Control("DFA hoards", "the DFA kernel takes memory for every block when it is built"),
         Control("DFA idle", "the DFA step leaves out its work and gives no gradients"),
         Control("BPTT cut", "backprop through time forgets all but its last step, and cannot grow"),
     ),
@@ -74,9 +76,10 @@ track = Track(
 
 @track.experiment
 def measure(lab: Lab) -> None:
-    """One training step of every arm, at two numbers of steps or two depths, while every storage is counted
-    from the operation that makes it until nothing refers to it. The gradients made meanwhile are held
-    against backprop's (EP) and against the rule's own pass (DFA), so that thrift is not idleness.
+    """Every arm takes one training step, at two numbers of steps or two depths, while every storage is
+    counted from the operation that makes it until nothing refers to it; kernels are built meanwhile. Their
+    gradients are held against backprop's (EP) and against the rule's own pass (DFA), so that thrift is not
+    idleness.
     """
     steps, depths = lab.settings["steps"], lab.settings["depths"]
     wrong, thrifty, greedy = [], [], []
@@ -114,8 +117,8 @@ def growth(lab: Lab, arm: str, what: str, sizes: Sequence[int], peaks: Sequence[
 def ep_step(lab: Lab, name: str, steps: int) -> tuple[int, float]:
     """The peak of one EP step, and how far its gradients are from those of backprop through time."""
     net, (x, y) = draw_net(lab, name, steps), draw_batch(lab)
-    kernel = KERNELS[name][1](net, nudged=steps, beta=1e-3)
     with Allocations() as seen:
+        kernel = built(KERNELS[name][1](net, nudged=steps, beta=1e-3), steps * lab.under("EP hoards"))
         if lab.under("backprop in disguise"):
             found = through_time(net, x, y)
         elif lab.under("nothing nudged"):
@@ -124,6 +127,12 @@ def ep_step(lab: Lab, name: str, steps: int) -> tuple[int, float]:
             found = kernel.step(x, y, keep=lab.under("states kept")).gradients
     exact = through_time(net, x, y)
     return seen.peak_bytes, worst(difference(found.get(key), exact[key]) for key in exact)
+
+
+def built(kernel: Any, hoarded: int) -> Any:
+    """The kernel, with so many states that it took memory for before its first step."""
+    kernel.hoard = torch.empty(hoarded, BATCH, WIDTH)
+    return kernel
 
 
 def bptt_step(lab: Lab, name: str, steps: int) -> int:
@@ -147,8 +156,9 @@ def dfa_step(lab: Lab, depth: int) -> tuple[int, float]:
     zero_gradients(net)
     if lab.under("credits at once"):
         rule.training_credits_upwards = lambda trace: iter(rule.training_credits(trace))
-    kernel = Kernel(net, rule, lean=not lab.under("activations kept"))
     with Allocations() as seen:
+        lean = not lab.under("activations kept")
+        kernel = built(Kernel(net, rule, lean=lean), depth * lab.under("DFA hoards"))
         if not lab.under("DFA idle"):
             kernel.deposit_gradients(x, y)
     pairs = zip(learned, exact, strict=True)
