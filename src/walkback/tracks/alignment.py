@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from statistics import fmean
 
 import torch
@@ -19,6 +20,7 @@ from walkback.nets.trace import Trace
 from walkback.rules.fa import LayerFA
 from walkback.rules.patching import Layer
 from walkback.rules.transport import drawn_like_weight, key_of
+from walkback.tracks.equilibrium import farthest, least, worst
 from walkback.tracks.lab import Lab
 from walkback.tracks.track import Control, Decision, Gate, IdentityGate, Track
 from walkback.train import Recipe, TrainState, train
@@ -72,16 +74,16 @@ def alignment(lab: Lab) -> None:
     feed = Feed(load_dataset(Call("digits")))
     batch = feed.test_batch(slice(None))
     pairs = [_draw(lab, seed, batch) for seed in range(lab.settings["seeds"])]
-    lab.report("B is used", min(_change_with_b(lab, *pair, batch) for pair in pairs))
+    lab.report("B is used", least(_change_with_b(lab, *pair, batch) for pair in pairs))
     before = [_agreement(lab, *pair, batch) for pair in pairs]
-    lab.report("unaligned at first", max(before, key=abs))
+    lab.report("unaligned at first", farthest(before, 0))
     accuracies = [_train(lab, *pair, feed, seed) for seed, pair in enumerate(pairs)]
-    lab.report("learned", min(accuracies))
+    lab.report("learned", least(accuracies))
     after = [_agreement(lab, *pair, batch) for pair in pairs]
-    lab.report("grows", min(b - a for a, b in zip(before, after, strict=True)))
+    lab.report("grows", least(b - a for a, b in zip(before, after, strict=True)))
     nulls = [_null(lab, *pair, batch, seed) for seed, pair in enumerate(pairs)]
     ranks = [_rank_p(value, null) for value, null in zip(after, nulls, strict=True)]
-    lab.report("beyond chance", max(ranks), draws=DRAWS)
+    lab.report("beyond chance", worst(ranks), draws=DRAWS)
     for seed, null in enumerate(nulls):
         lab.row(
             seed=seed,
@@ -93,8 +95,8 @@ def alignment(lab: Lab) -> None:
             accuracy=accuracies[seed],
         )
     lab.tell(
-        difference=f"The mean cosine goes from {max(before, key=abs):+.3f} at most to {min(after):+.3f} at "
-        f"least; with B drawn anew it is {float(torch.cat(nulls).mean()):+.3f}.",
+        difference=f"The mean cosine goes from {farthest(before, 0):+.3f} at most to {least(after):+.3f} "
+        f"at least; with B drawn anew it is {float(torch.cat(nulls).mean()):+.3f}.",
         interpretation="The forward weights have turned towards the feedback they were taught through, and "
         "towards no other.",
     )
@@ -157,7 +159,9 @@ def _null(lab: Lab, net: Adapter, rule: ArmFA, batch: Batch, seed: int) -> Tenso
 
 
 def _rank_p(observed: float, null: Tensor) -> float:
-    """One-sided, counting the observed one itself."""
+    """One-sided, counting the observed one itself; NaN has no rank, nor is there one among NaN."""
+    if math.isnan(observed) or bool(null.isnan().any()):
+        return math.nan
     return (1 + int((null >= observed).sum())) / (1 + len(null))
 
 
@@ -166,7 +170,7 @@ def _change_with_b(lab: Lab, net: Adapter, rule: ArmFA, batch: Batch) -> float:
     trace = net.probe(*batch)
     other = _redrawn(rule, trace, lab.generator("redrawn"))
     pairs = zip(_gradients(rule, net, batch), _gradients(other, net, batch), strict=True)
-    return min(float((a - b).norm() / a.norm()) for a, b in pairs)
+    return least(float((a - b).norm() / a.norm()) for a, b in pairs)
 
 
 def _gradients(rule: ArmFA, net: Adapter, batch: Batch) -> list[Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from walkback.nets.looped import LoopedMLP
+from walkback.tracks.equilibrium import least, worst
 from walkback.tracks.lab import Lab
 from walkback.tracks.loops import LOOP, draw_loop, held_out, train_loop
 from walkback.tracks.track import Control, Decision, Gate, Track
@@ -61,15 +62,15 @@ def decay(lab: Lab) -> None:
     seeds = range(lab.settings["seeds"])
     nets = [draw_loop(lab, seed, spectral_norm=not lab.under("norm left out")) for seed in seeds]
     accuracies = [train_loop(lab, net, seed, lr=lab.settings["lr"]) for seed, net in enumerate(nets)]
-    lab.report("learned", min(accuracies))
+    lab.report("learned", least(accuracies))
     followed = [
         _follow(lab, net, seed, arm) for seed, net in enumerate(nets) for arm in ("random", "steepest")
     ]
-    lab.report("applied", min(float(each.sizes.min()) for each in followed))
+    lab.report("applied", least(float(each.sizes.min()) for each in followed))
     steep = [each for each in followed if each.arm == "steepest"]
-    lab.report("felt", min(float((each.distances[1] / each.distances[0]).median()) for each in steep))
-    lab.report("alive", min(each.slope for each in followed))
-    growth, left = max(each.growth for each in followed), max(each.left for each in followed)
+    lab.report("felt", least(float((each.distances[1] / each.distances[0]).median()) for each in steep))
+    lab.report("alive", least(each.slope for each in followed))
+    growth, left = worst(each.growth for each in followed), worst(each.left for each in followed)
     for each in followed:
         lab.row(seed=each.seed, arm=each.arm, growth=each.growth, left=each.left, slope=each.slope)
     lab.report("never grows", growth)

@@ -14,6 +14,7 @@ from walkback.nets import Adapter
 from walkback.nets.mlp import MLP
 from walkback.rules import Rule, make_rule
 from walkback.tracks import Control, Decision, IdentityGate, Lab, Track
+from walkback.tracks.equilibrium import relative, worst
 from walkback.train.kernel import depositor
 
 track = Track(
@@ -104,7 +105,7 @@ def _off(model: MLP, rule: Rule, x: Tensor, y: Tensor) -> float:
     with adapter.evaluating():
         trace = adapter.probe(x, y)
         credits = rule.credits(trace)
-    worst = 0.0
+    found = []
     for layer, block in enumerate(adapter.blocks, start=1):
         below = trace.states[layer - 1].detach()
         params = list(block.parameters())
@@ -113,8 +114,8 @@ def _off(model: MLP, rule: Rule, x: Tensor, y: Tensor) -> float:
             wanted = torch.autograd.grad((out * credits[layer].detach()).sum() / len(x), params)
         for parameter, target in zip(params, wanted, strict=True):
             given = torch.zeros_like(target) if parameter.grad is None else parameter.grad
-            worst = max(worst, float((given - target).norm() / target.norm()))
-    return worst
+            found.append(relative(given, target))
+    return worst(found)
 
 
 def _ratio(ours: Callable[[], None], peer: Callable[[], None], rounds: int) -> tuple[float, float, float]:

@@ -66,7 +66,7 @@ def free_residual(rule: EP, net: Adapter, x: Tensor, y: Tensor) -> float:
     trace = net.probe(x, y)
     free = rule.start(trace)
     moved, _ = rule.settle(trace, free, 0.0)
-    return max(float(m.norm() / h.norm()) for m, h in zip(moved, free.states, strict=True))
+    return worst(float(m.norm() / h.norm()) for m, h in zip(moved, free.states, strict=True))
 
 
 def nudge_change(rule: EP, net: Adapter, x: Tensor, y: Tensor) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from walkback.data import Dataset, load_dataset
 from walkback.measure import measure_light
 from walkback.nets import Adapter, build_net
 from walkback.tracks import Control, Decision, Gate, Lab, Track
+from walkback.tracks.equilibrium import least, worst
 
 SIZES = (32, 128, 400)
 BLOWN_UP = 1e9  # of the last block's output: what DFA reaches by itself on CIFAR-10
@@ -60,16 +62,21 @@ def measure_both(lab: Lab) -> None:
     for name, values in read.items():
         for size, value in zip(SIZES, values, strict=True):
             lab.row(net=name, batch=size, value=value)
-    lab.report("sound", min(read["fitted"]))
-    lab.report("swallowed", max(read["exploded"]))
-    moves = max(max(values) / min(values) for values in read.values())
-    lab.report("moves", moves)
-    lab.report("fitting", max(before, read["fitted"][1]) / min(before, read["fitted"][1]))
+    lab.report("sound", smallest := least(read["fitted"]))
+    lab.report("swallowed", largest := worst(read["exploded"]))
+    lab.report("moves", moves := worst(_factor(values) for values in read.values()))
+    lab.report("fitting", _factor([before, read["fitted"][1]]))
     lab.tell(
-        difference=f"{min(read['fitted']):.1e} against {max(read['exploded']):.1e}; the batch moves "
+        difference=f"{smallest:.1e} against {largest:.1e}; the batch moves "
         f"either by a factor of {moves:.2f} at most.",
         interpretation="D2 tells scale from fit, and does not depend on how many rows were measured.",
     )
+
+
+def _factor(values: Sequence[float]) -> float:
+    """Largest over smallest; infinite if one is 0, NaN if one is NaN."""
+    smallest = least(values)
+    return worst(values) / smallest if smallest else math.inf
 
 
 def _fitted(lab: Lab, data: Dataset, steps: int) -> Adapter:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from walkback.nets.looped import LoopedMLP
+from walkback.tracks.equilibrium import least, worst
 from walkback.tracks.lab import Lab
 from walkback.tracks.loops import LOOP, draw_loop, lipschitz, train_loop
 from walkback.tracks.track import Control, Decision, Gate, IdentityGate, Track
@@ -55,7 +56,7 @@ def spectral_norm(lab: Lab) -> None:
     by SVD before training and after every epoch."""
     seeds = range(lab.settings["seeds"])
     pairs = [(_normalised(lab, seed), _twin(lab, seed)) for seed in seeds]
-    lab.report("same start", max(_apart(*pair) for pair in pairs))
+    lab.report("same start", worst(_apart(*pair) for pair in pairs))
     curves: dict[str, list[list[float]]] = {"normalised": [], "twin": []}
     accuracies = []
     for seed, pair in zip(seeds, pairs, strict=True):
@@ -68,16 +69,16 @@ def spectral_norm(lab: Lab) -> None:
                 arm=arm,
                 L_before=curve[0],
                 L_after=curve[-1],
-                L_most=max(curve),
+                L_most=worst(curve),
                 accuracy=accuracy,
             )
-    lab.report("both learn", min(accuracies))
-    most, least = max(map(max, curves["normalised"])), min(curve[-1] for curve in curves["twin"])
+    lab.report("both learn", least(accuracies))
+    most, grown = worst(map(worst, curves["normalised"])), least(curve[-1] for curve in curves["twin"])
     lab.report("bounded", most)
-    lab.report("twin grows", least)
+    lab.report("twin grows", grown)
     lab.tell(
         difference=f"With the norm L stays at {most:.6f} or below; without it L goes from "
-        f"{curves['twin'][0][0]:.3f} to {least:.3f} or more.",
+        f"{curves['twin'][0][0]:.3f} to {grown:.3f} or more.",
         interpretation="Training pushes L above 1 where it is free to: the bound is the work of the norm, "
         "not of the task.",
     )
@@ -100,7 +101,7 @@ def _twin(lab: Lab, seed: int) -> LoopedMLP:
 def _apart(one: LoopedMLP, other: LoopedMLP) -> float:
     """Over all weights as they are used."""
     pairs = zip(_in_use(one), _in_use(other), strict=True)
-    return max(float((a - b).detach().abs().max()) for a, b in pairs)
+    return worst(float((a - b).detach().abs().max()) for a, b in pairs)
 
 
 def _in_use(net: LoopedMLP) -> list[Tensor]:
