@@ -21,6 +21,7 @@ SMALL = {
 CAUGHT_BY = {
     (1, "norm left out"): "bounded",
     (1, "norm dropped"): "bounded",
+    (1, "loop vanishes"): "kept",
     (1, "twin normalised"): "twin grows",
     (1, "no learning"): "both learn",
     (1, "other weights"): "same start",
