@@ -25,6 +25,7 @@ CAUGHT_BY = {
         "state difference": "energy form, β = 0.1",
         "frozen nudge": "nudge",
         "backprop in disguise": "graph",
+        "backprop block by block": "energy form, order",
     },
     10: {
         "two points": "HopfieldMLP",
@@ -84,6 +85,15 @@ def test_a_sabotage_of_ep_is_caught_on_settling_nets_too(control):
     """The residual net comes first, and a sabotage would end there."""
     arm = run_arm(tracks["9"], control, stop=False)
     assert {"step weights", "equilibrium"} & {reason.name for reason in arm.reasons if reason.fires}
+
+
+def test_backprop_in_place_of_either_form_has_no_order_in_beta():
+    """Its error is far below what is asked for: an upper bound alone would let it pass."""
+    arm = run_arm(tracks["9"], "backprop block by block", stop=False)
+    found = {reason.name: reason for reason in arm.reasons}
+    missed = {name for name, reason in found.items() if reason.fires}
+    assert missed == {"energy form, order", "aep form, order"}
+    assert found["energy form, β = 0.1"].value < 1e-12 and found["aep form, β = 0.1"].value < 1e-12
 
 
 def test_a_credit_that_is_not_a_number_is_no_small_difference():

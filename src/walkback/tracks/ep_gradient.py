@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -36,9 +36,12 @@ from walkback.tracks.equilibrium import (
 from walkback.tracks.lab import Lab
 from walkback.tracks.track import Control, Decision, Gate, IdentityGate, Track
 
+Chain = tuple[Adapter, Tensor, Tensor]
 NETS = ("HopfieldMLP", "LoopedMLP")
 ORDERS = {"one-sided": ("positive", 1, (0.02, 0.005)), "symmetric": ("symmetric", 2, (0.1, 0.025))}
 STEP_BETA, SMALL_BETA = 1e-4, 1e-3
+FORMS: dict[str, dict[str, Any]] = {"energy form": {}, "aep form": {"form": "aep", "steps": 5}}
+BETAS = {"energy form": (0.1, 0.01), "aep form": (0.1,)}  # of the residual net
 
 track = Track(
     id=9,
@@ -73,6 +76,7 @@ track = Track(
         Decision("energy form, β = 0.1", "ResMLP against BP, relative", at_most=1e-3),
         Decision("energy form, β = 0.01", "ResMLP against BP, relative", at_most=1e-4),
         Decision("aep form, β = 0.1", "ResMLP against BP in 5 steps, relative", at_most=1e-4),
+        *(Decision(f"{form}, order", "Order in β, symmetric", at_least=1.9, at_most=2.1) for form in FORMS),
     ),
     controls=(
         Control("sign flip", "the credit has the wrong sign"),
@@ -83,6 +87,7 @@ track = Track(
         Control("state difference", "the energy form takes the difference of states for its credit"),
         Control("frozen nudge", "the nudge stays what it was at the free state"),
         Control("backprop in disguise", "what is called EP is backprop through all blocks"),
+        Control("backprop block by block", "what is called EP is backprop, by a graph for each block"),
     ),
     level={"quick": "conclusive", "full": "conclusive"},
     quick={"draws": 1, "steps": 5},
@@ -90,28 +95,19 @@ track = Track(
 )
 
 
-FORMS: dict[str, dict[str, Any]] = {
-    "energy form, β = 0.1": {"beta": 0.1},
-    "energy form, β = 0.01": {"beta": 0.01},
-    "aep form, β = 0.1": {"form": "aep", "beta": 0.1, "steps": 5},
-}
-
-
 @track.experiment
 def compare(lab: Lab) -> None:
     """Credits and gradients of a residual net of four blocks by both forms of EP are held against
-    backprop's. Then a HopfieldMLP and a LoopedMLP settle: every nudged step is held against the step of
-    backprop through time that it mirrors, and the gradients at equilibrium against backprop through all
-    steps, at two β.
+    backprop's, and the difference must fall as β²: backprop under another name has no β. Then a
+    HopfieldMLP and a LoopedMLP settle: every nudged step is held against the step of backprop through time
+    that it mirrors, and the gradients at equilibrium against backprop through all steps, at two β.
     """
     draws = range(lab.settings["draws"])
     chains = [draw_chain(lab.generator("chain", draw)) for draw in draws]
     lab.report("graph", max(ep_identity.blocks_in_one_graph(make_ep(lab), *chain) for chain in chains))
     lab.report("nudge", least(ep_identity.nudge_change(make_ep(lab), *chain) for chain in chains))
-    for check, params in FORMS.items():
-        error = worst(ep_identity.gradient_error(make_ep(lab, **params), *chain) for chain in chains)
-        lab.row(net="ResMLP", comparison=check, error=error, order=None)
-        lab.report(check, error)
+    for form in FORMS:
+        report_form(lab, form, chains)
     cases = [case for draw in draws for case in draw_settling(lab.generator("nets", draw))]
     with broken_phases(lab):
         report_settling(lab, cases)
@@ -123,12 +119,26 @@ def compare(lab: Lab) -> None:
     )
 
 
-def draw_chain(generator: torch.Generator) -> tuple[Adapter, Tensor, Tensor]:
+def draw_chain(generator: torch.Generator) -> Chain:
     """A residual net of four blocks and a batch, with still larger states: β = 0.1 is a large nudge."""
     net, x, y = ep_identity.identity_net(generator)
     assert isinstance(net.model, ResMLP)
     net.model.stem.weight.data.mul_(4)
     return net, x, y
+
+
+def report_form(lab: Lab, form: str, chains: Sequence[Chain]) -> None:
+    """One form of EP on the residual net: its errors, then their order in β."""
+
+    def make(beta: float) -> ArmEP:
+        return make_ep(lab, beta=beta, **FORMS[form])
+
+    order = farthest([ep_identity.order_in_beta(make, *chain) for chain in chains], 2)
+    for beta in BETAS[form]:
+        error = worst(ep_identity.gradient_error(make(beta), *chain) for chain in chains)
+        lab.row(net="ResMLP", comparison=f"{form}, β = {beta:g}", error=error, order=order)
+        lab.report(f"{form}, β = {beta:g}", error)
+    lab.report(f"{form}, order", order)
 
 
 def report_settling(lab: Lab, cases: list[Settling]) -> None:
@@ -213,14 +223,11 @@ class ArmEP(EP):
     def cost_gradient(self, trace: Trace, top: Tensor) -> Tensor:
         return super().cost_gradient(trace, trace.states[-1] if self.lab.under("frozen nudge") else top)
 
-    def credits(self, trace: Trace) -> list[Tensor]:
-        if self.lab.under("backprop in disguise"):
-            return ep_identity.through_all_blocks(trace)
-        return super().credits(trace)
-
     def training_credits(self, trace: Trace) -> list[Tensor]:
         if self.lab.under("backprop in disguise"):
             return ep_identity.through_all_blocks(trace)
+        if self.lab.under("backprop block by block"):
+            return list(self.start(trace).slopes)
         return super().training_credits(trace)
 
     def deposit_gradients(self, net: Adapter, x: Tensor | Mapping[str, Tensor], y: Tensor) -> Trace:
