@@ -20,6 +20,7 @@ CAUGHT_BY = {
         "sign flip": "energy form, β = 0.1",
         "no 1/β": "energy form, β = 0.1",
         "restart": "step states",
+        "not at rest": "at rest",
         "noise for Wᵀ": "energy form, β = 0.1",
         "no bias gradient": "energy form, β = 0.1",
         "state difference": "energy form, β = 0.1",
@@ -44,6 +45,7 @@ CAUGHT_BY = {
         "DFA hoards": "DFA",
         "DFA idle": "DFA gradient",
         "BPTT cut": "BPTT grows",
+        "BP cut": "BP grows",
     },
     22: {
         "backward × −7": "gradients",
@@ -53,6 +55,8 @@ CAUGHT_BY = {
         "one phase twice": "gradients",
         "W transposed": "states",
         "no output bias": "output",
+        "not at rest": "at rest",
+        "steps forgotten": "autograd",
         "autograd inside": "saved",
     },
 }

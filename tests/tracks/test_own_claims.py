@@ -22,6 +22,7 @@ CAUGHT = {
         "no rescaling": "worst",
         "dead rows count": "dead",
         "one scale": "scales",
+        "one cosine": "spread",
     },
     "reference": {
         "mean-reduced": "moves",

@@ -30,6 +30,7 @@ track = Track(
         Control("no rescaling", "rows are not divided by their largest entry first"),
         Control("dead rows count", "rows of zeros are given a cosine"),
         Control("one scale", "nothing is ever scaled"),
+        Control("one cosine", "all pairs are orthogonal, so that a cosine that reads 0 is right"),
     ),
     level={"quick": "directional", "full": "conclusive"},
     quick={"rows": 200, "width": 64},
@@ -46,6 +47,7 @@ def read_scaled(lab: Lab) -> None:
     generator = lab.generator("pairs")
     first, other = (torch.randn(rows, width, generator=generator, dtype=torch.float64) for _ in range(2))
     first, made = first / first.norm(dim=1, keepdim=True), torch.linspace(-1, 1, rows).double()
+    made = 0 * made if lab.under("one cosine") else made
     other = other - (other * first).sum(1, keepdim=True) * first
     other = other / other.norm(dim=1, keepdim=True)
     second = made[:, None] * first + (1 - made**2).sqrt()[:, None] * other

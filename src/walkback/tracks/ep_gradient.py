@@ -82,6 +82,7 @@ track = Track(
         Control("sign flip", "the credit has the wrong sign"),
         Control("no 1/β", "the difference is not divided by β"),
         Control("restart", "the nudged phase starts from zero and takes 20 steps"),
+        Control("not at rest", "the free phase stops after 10 steps"),
         Control("noise for Wᵀ", "the way back is random noise in place of Wᵀ"),
         Control("no bias gradient", "biases are given no gradient"),
         Control("state difference", "the energy form takes the difference of states for its credit"),
@@ -177,9 +178,11 @@ def broken_phases(lab: Lab) -> Iterator[None]:
     with ExitStack() as stack:
         if lab.under("noise for Wᵀ"):
             stack.enter_context(noise_for_transposes(lab.generator("noise")))
-        if lab.under("restart"):
-            for module in (hopfield, looped):
+        for module in (hopfield, looped):
+            if lab.under("restart"):
                 stack.enter_context(replaced(module, "settle_nudged", from_zero(module.settle_nudged)))
+            if lab.under("not at rest"):
+                stack.enter_context(replaced(module, "settle_free", cut_short(module.settle_free)))
         yield
 
 
@@ -189,6 +192,10 @@ def from_zero(settle: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]
         return settle(net, x, y, torch.zeros_like(start), beta, min(steps, 20))
 
     return restarted
+
+
+def cut_short(settle: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda net, x, steps: settle(net, x, min(steps, 10))
 
 
 class ArmEP(EP):

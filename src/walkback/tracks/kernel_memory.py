@@ -67,6 +67,7 @@ track = Track(
         Control("DFA hoards", "the DFA kernel takes memory for every block when it is built"),
         Control("DFA idle", "the DFA step leaves out its work and gives no gradients"),
         Control("BPTT cut", "backprop through time forgets all but its last step, and cannot grow"),
+        Control("BP cut", "backprop forgets all but its last block, and cannot grow"),
     ),
     level={"quick": "conclusive", "full": "conclusive"},
     quick={"steps": (10, 50), "depths": (2, 10)},
@@ -169,7 +170,7 @@ def bp_step(lab: Lab, depth: int) -> int:
     net, (x, y) = draw_chain(lab, depth), draw_batch(lab)
     zero_gradients(net)
     with Allocations() as seen:
-        F.cross_entropy(net.model(x), y).backward()
+        F.cross_entropy(last_block_only(net, x) if lab.under("BP cut") else net.model(x), y).backward()
     return seen.peak_bytes
 
 
@@ -187,6 +188,14 @@ def last_step_only(net: Any, x: Tensor, y: Tensor) -> None:
         for block in net.blocks[:-1]:
             h = block(h, drive)
     F.cross_entropy(net.out_head(net.blocks[-1](h, drive)), y).backward()
+
+
+def last_block_only(net: Any, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        h = net.model.stem(x)
+        for block in net.blocks[:-1]:
+            h = block(h)
+    return net.read_out(net.blocks[-1](h))
 
 
 def draw_net(lab: Lab, name: str, steps: int) -> nn.Module:
