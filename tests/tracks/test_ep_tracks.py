@@ -84,6 +84,16 @@ def test_every_declared_sabotage_is_tested_here(number):
     assert [control.name for control in tracks[str(number)].controls] == list(CAUGHT_BY[number])
 
 
+@pytest.mark.parametrize("number", [pytest.param(9, marks=pytest.mark.slow), 15, 22])
+def test_every_check_can_be_missed(number):
+    """A check that no sabotage reaches has not been shown to be able to fail."""
+    track = tracks[str(number)]
+    arms = [run_arm(track, control.name, stop=False) for control in track.controls]
+    assert not [arm.error for arm in arms if arm.error]
+    missed = {reason.name for arm in arms for reason in arm.reasons if reason.fires is not False}
+    assert missed == {check.name for check in track.checks}
+
+
 @pytest.mark.parametrize("control", ["noise for Wᵀ", "no bias gradient"])
 def test_a_sabotage_of_ep_is_caught_on_settling_nets_too(control):
     """The residual net comes first, and a sabotage would end there."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from walkback.core.verdict import Outcome
 from walkback.tracks import calibration, cosine, dfa_cost, exact_proxy, reference_validity, resume
+from walkback.tracks.lab import Lab
 from walkback.tracks.runner import run_arm
 from walkback.tracks.track import Track
 
@@ -62,3 +65,12 @@ def test_each_sabotage_is_caught_where_it_should_be(small, control):
     arm = run_arm(small, control)
     assert not arm.error, arm.trace
     assert arm.missed is not None and arm.missed.name == CAUGHT[small.id][control]
+
+
+@pytest.mark.parametrize("fold", [np.square, np.abs, lambda loss: np.sin(20 * loss)])
+def test_a_copy_that_is_not_monotone_is_left_open_as_the_limits_say(fold):
+    """Not called a proxy, so the claim does not speak of it; nor is it certified."""
+    frame = exact_proxy._table(np.random.default_rng(0), 120, 0.0)
+    frame["m"] = fold(frame["loss"].to_numpy())
+    assert exact_proxy._outcome(Lab(exact_proxy.track), frame) is Outcome.INCONCLUSIVE
+    assert "monotone" in exact_proxy.track.claim and "INCONCLUSIVE" in exact_proxy.track.limits

@@ -1,4 +1,4 @@
-"""Track "exact-proxy": a metric that is a function of the loss is never certified as news."""
+"""Track "exact-proxy": a metric that is a monotone function of the loss is never certified as news."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ COPIES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
 track = Track(
     id="exact-proxy",
     name="Exact proxies",
-    claim="A metric that is a function of the baseline is called PROXY or REFUSED, in every table.",
+    claim="A metric that is a monotone function of the baseline is called PROXY or REFUSED in every table.",
     purpose="Peers certify exp(loss) at p = 2e-18: they test what rounding has left of it.",
-    limits="Monotone copies of one baseline column; copies with real noise are the calibration track's.",
-    improve="Copies of two controls at once, and copies that are not monotone.",
-    arms={"copies": "four kinds of copy of the loss", "news": "a metric with a true partial correlation"},
+    limits="One baseline column. A copy that is not monotone is not found: loss², |loss| and sin(20·loss) "
+    "come out INCONCLUSIVE. Copies with real noise are the calibration track's.",
+    improve="Copies of two controls at once; a search for copies that fold the baseline.",
+    arms={"copies": "four monotone copies of the loss", "news": "a metric with a true partial correlation"},
     gates=(Gate("news", "Share of tables with real news that are called INDEPENDENT", at_least=0.8),),
     decisions=(Decision("caught", "Share of copies called PROXY or REFUSED", at_least=1.0),),
     controls=(
@@ -43,8 +44,8 @@ track = Track(
 
 @track.experiment
 def audit_copies(lab: Lab) -> None:
-    """Tables of a loss, a target that follows it, and a metric: four kinds of copy of the loss, and as many
-    tables in which the metric has a true partial correlation of .7. Each is audited.
+    """Tables of a loss, a target that follows it, and a metric: four kinds of monotone copy of the loss,
+    and as many tables in which the metric has a true partial correlation of .7. Each is audited.
     """
     n, tables = lab.settings["n"], lab.settings["tables"]
     found = [_outcome(lab, _table(lab.rng("news", k), n, 0.7)) for k in range(tables)]
