@@ -13,7 +13,7 @@ from walkback.core.verdict import Outcome
 from walkback.nets import Adapter
 from walkback.rules.bp import BP
 from walkback.rules.ep import EP
-from walkback.tracks import ep_identity
+from walkback.tracks import ep_identity, parity
 from walkback.tracks.lab import Lab
 from walkback.tracks.parity import MARGIN, Trained, report_parity, report_room, track
 from walkback.tracks.runner import run_arm
@@ -145,6 +145,21 @@ def test_the_identity_checks_leave_the_rule_as_it_was(setting):
     rule = ep()
     ep_identity.nudge_change(rule, *setting)
     assert "cost_gradient" not in vars(rule)
+
+
+@pytest.mark.parametrize("residual", [0.5, float("nan")])
+def test_a_step_that_did_not_settle_is_remembered_to_the_end_of_training(residual, monkeypatch):
+    few = track.with_settings(items=512, epochs=1, batch=128)
+    settle, left = EP.settle, iter([0.0, 0.0, residual])
+
+    def unsettled_once(self, *given):
+        moved, _ = settle(self, *given)
+        return moved, next(left, 0.0)
+
+    monkeypatch.setattr(EP, "settle", unsettled_once)
+    lab = Lab(few)
+    found = parity._train(lab, parity._data(lab), "ep", 0)[1]
+    assert next(left, None) is None and found == pytest.approx(residual, nan_ok=True)
 
 
 def test_margin_and_seeds_are_those_that_were_fixed():

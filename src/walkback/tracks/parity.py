@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from walkback.rules.bp import BP
 from walkback.rules.ep import EP, Free
 from walkback.rules.frozen import Frozen
 from walkback.tracks import ep_identity
+from walkback.tracks.equilibrium import worst
 from walkback.tracks.lab import Lab
 from walkback.tracks.track import Control, Decision, Gate, IdentityGate, PositiveControl, Track
 from walkback.train import Recipe, TrainState, train
@@ -104,12 +106,12 @@ def parity(lab: Lab) -> None:
 
 @dataclass(frozen=True)
 class Trained:
-    """Which test items each seed got right, and how far EP was from rest in the last step."""
+    """Which test items each seed got right, and how far EP was from rest, at most, in any step."""
 
     correct: NDArray[np.float64]  # [seeds, items]
     labels: NDArray[Any]
     sources: NDArray[Any] | None
-    residual: float = float("nan")
+    residual: float = math.nan
 
     @property
     def accuracy(self) -> float:
@@ -166,6 +168,7 @@ class ArmEP(EP):
     def __init__(self, lab: Lab, **params: Any) -> None:
         super().__init__(**params)
         self.lab = lab
+        self.residuals: list[float] = []  # of every use: the rule itself keeps the last
 
     def nudges(self, beta: float) -> list[tuple[float, float]]:
         scale, sign = float(not self.lab.under("no nudge")), -1 if self.lab.under("sign flip") else 1
@@ -181,8 +184,10 @@ class ArmEP(EP):
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
         if not self.lab.under("backprop in disguise"):
-            return super().training_credits(trace)
-        self.residual = 0.0
+            credits = super().training_credits(trace)
+            self.residuals.append(self.residual)
+            return credits
+        self.residuals.append(0.0)
         return ep_identity.through_all_blocks(trace)
 
 
@@ -204,11 +209,11 @@ def _train_all(lab: Lab, data: Dataset, arm: str) -> Trained:
         done.append(_train(lab, data, arm, seed))
         lab.progress(seed + 1, lab.settings["seeds"])
     correct = np.stack([row for row, _ in done])
-    return Trained(correct, data.y_test, data.test_sources, float(np.max([left for _, left in done])))
+    return Trained(correct, data.y_test, data.test_sources, worst(left for _, left in done))
 
 
 def _train(lab: Lab, data: Dataset, arm: str, seed: int) -> tuple[NDArray[np.float64], float]:
-    """Which test items are right after training, and the residual of the last step."""
+    """Which test items are right after training, and the largest residual of all steps."""
     setting = lab.settings
     torch.manual_seed(lab.stream("init", seed))
     model = ResMLP(
@@ -234,7 +239,8 @@ def _train(lab: Lab, data: Dataset, arm: str, seed: int) -> tuple[NDArray[np.flo
     with torch.no_grad():
         right = correct_rows(model(torch.from_numpy(data.x_test)), torch.from_numpy(data.y_test))
     inner = rule.inner if isinstance(rule, Frozen) else rule
-    return right.double().numpy(), getattr(inner, "residual", float("nan"))
+    residuals = inner.residuals if isinstance(inner, ArmEP) else []
+    return right.double().numpy(), worst(residuals or [math.nan])
 
 
 def _data(lab: Lab) -> Dataset:
