@@ -25,8 +25,9 @@ track = Track(
     name="Exact proxies",
     claim="A metric that is a monotone function of the baseline is called PROXY or REFUSED in every table.",
     purpose="Peers certify exp(loss) at p = 2e-18: they test what rounding has left of it.",
-    limits="One baseline column. A copy that is not monotone is not found: loss², |loss| and sin(20·loss) "
-    "come out INCONCLUSIVE. Copies with real noise are the calibration track's.",
+    limits="One baseline column. A copy that is not monotone is mostly left open: of 50 tables each with "
+    "loss², |loss| and sin(20·loss), 138 of 150 came out INCONCLUSIVE and 12 PROXY. Copies with real noise "
+    "are the calibration track's.",
     improve="Copies of two controls at once; a search for copies that fold the baseline.",
     arms={"copies": "four monotone copies of the loss", "news": "a metric with a true partial correlation"},
     gates=(Gate("news", "Share of tables with real news that are called INDEPENDENT", at_least=0.8),),
