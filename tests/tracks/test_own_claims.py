@@ -15,7 +15,7 @@ SMALL = {
     "cosine": {"rows": 50, "width": 16},
     "reference": {"steps": 250, "width": 16},
     "exact-proxy": {"tables": 1, "n": 110},
-    "calibration": {"tables": 4},
+    "calibration": {"tables": 6, "with_effect": 6},
     "dfa-cost": {"rounds": 8, "width": 384, "depth": 5, "batch": 128},
     "resume": {"epochs": 5},
 }
@@ -65,6 +65,24 @@ def test_each_sabotage_is_caught_where_it_should_be(small, control):
     arm = run_arm(small, control)
     assert not arm.error, arm.trace
     assert arm.missed is not None and arm.missed.name == CAUGHT[small.id][control]
+
+
+@pytest.mark.parametrize(
+    ("check", "found", "tables", "fires"),
+    [
+        ("false", 3, 40, False),
+        ("false", 8, 40, None),
+        ("false", 20, 40, True),
+        ("power", 15, 16, False),
+        ("power", 3, 3, None),
+        ("power", 2, 16, True),
+    ],
+)
+def test_a_rate_is_shown_by_its_interval_not_by_a_test_that_fails_to_reject(check, found, tables, fires):
+    """Three hits of three do not show that half are found; a p value of 1 would have passed."""
+    lab = Lab(calibration.track)
+    calibration.report_share(lab, check, found, tables)
+    assert lab.reasons[0].fires is fires
 
 
 @pytest.mark.parametrize("fold", [np.square, np.abs, lambda loss: np.sin(20 * loss)])
