@@ -10,7 +10,7 @@ import torch
 from walkback.core.verdict import Outcome
 from walkback.nets.ep_kernel import EPKernel, LoopedKernel
 from walkback.rules.ep import EP
-from walkback.tracks import ep_identity, tracks
+from walkback.tracks import ep_identity, kernel_memory, tracks
 from walkback.tracks.ep_gradient import ep_params
 from walkback.tracks.runner import judge, run_arm
 from walkback.train.kernel import Kernel
@@ -153,6 +153,15 @@ def hoarding_ep(patch):
 
 def hoarding_dfa(patch):
     hoarding(patch, Kernel, "__post_init__", lambda kernel: kernel.net.depth)
+
+
+def test_memory_that_grows_as_the_root_of_the_steps_is_not_in_proportion(monkeypatch):
+    """At 30 times the steps a growth by 5 would be more than 3, and is far from 30."""
+    steps, depths = (10, 300), tracks["15"].quick["depths"]
+    monkeypatch.setattr(kernel_memory, "ep_step", lambda *_: (1000, 0.0))
+    monkeypatch.setattr(kernel_memory, "bptt_step", lambda lab, name, count: round(1000 * count**0.5))
+    arm = run_arm(tracks["15"].with_settings(steps=steps, depths=depths))
+    assert not arm.error and arm.missed.name == "BPTT grows" and arm.missed.value < 0.2
 
 
 @pytest.mark.parametrize(
