@@ -102,9 +102,7 @@ def run_arm(
             skipped = _sound(str(reason))
         except KeyboardInterrupt:
             raise
-        except (
-            BaseException
-        ) as problem:  # sys.exit, and the skip of a test framework, say nothing of a claim
+        except BaseException as problem:  # sys.exit, and a test framework's skip, say nothing of a claim
             error, trace = _told(problem), _sound(traceback.format_exc())
     reasons, rows, told = tuple(lab.reasons), tuple(lab.rows), lab.told
     try:
