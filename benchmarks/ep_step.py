@@ -19,14 +19,16 @@ torch.set_num_threads(1)
 
 
 def main() -> None:
+    sizes = {"features": FEATURES, "classes": CLASSES, "width": WIDTH, "steps": FREE}
     kernels = {
-        "looped": (LoopedKernel, LoopedMLP(FEATURES, CLASSES, width=WIDTH, steps=FREE), 1.8),
-        "hopfield": (HopfieldKernel, HopfieldMLP(FEATURES, CLASSES, width=WIDTH, steps=FREE), None),
+        "looped 784-256-10": (LoopedKernel, LoopedMLP(**sizes), 1.8),
+        "hopfield 784-256-256-10": (HopfieldKernel, HopfieldMLP(**sizes, depth=2), 1.8),
+        "hopfield 784-256-10": (HopfieldKernel, HopfieldMLP(**sizes), 1.8),
     }
     for name, (kind, net, goal) in kernels.items():
         step = training_step(kind(net, nudged=NUDGED), net)
         compare(
-            f"EP step / its GEMMs, {name} {FEATURES}-{WIDTH}-{CLASSES}, {FREE} free + {NUDGED} nudged (±β)",
+            f"EP step / its GEMMs, {name}, {FREE} free + {NUDGED} nudged (±β)",
             step,
             gemms_of(step),
             goal=goal,

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from walkback.core.errors import BadInput
 from walkback.nets import hopfield, looped
-from walkback.nets.ep_kernel import EPKernel, HopfieldKernel, LoopedKernel
+from walkback.nets.ep_kernel import EPKernel, HopfieldKernel, LoopedKernel, softmax_error, tanh_change
 from walkback.nets.hopfield import HopfieldMLP
 from walkback.nets.looped import LoopedMLP
 from walkback.tracks import reference
@@ -187,6 +187,33 @@ def test_the_memory_of_a_kernel_does_not_grow_with_its_steps(name, batch):
     few.step(*batch)
     many.step(*batch)
     assert few.buffer_bytes == many.buffer_bytes > 0
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-4, 8e-3, 9e-3, 0.05, 0.23, 0.25, 1.0, 5.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_change_of_tanh_is_right_to_a_few_roundings_however_small(size, dtype):
+    generator = torch.Generator().manual_seed(0)
+    move = (size * (2 * torch.rand(64, 9, generator=generator) - 1)).to(dtype)
+    t = torch.tanh(torch.randn(64, 9, generator=generator)).to(dtype)
+    found = tanh_change(move, t, out=torch.empty_like(move), scratch=torch.empty_like(move))
+
+    far, at = np.tanh(move.numpy().astype(np.longdouble)), t.numpy().astype(np.longdouble)
+    exact = far / (1 + at * far)
+    assert np.abs(found.numpy() / exact - 1).max() < 20 * torch.finfo(dtype).eps
+
+
+def test_a_change_of_tanh_lets_nan_through():
+    move = torch.tensor([[0.0, float("nan")]])
+    found = tanh_change(move, torch.zeros(1, 2), out=torch.empty(1, 2), scratch=torch.empty(1, 2))
+    assert found.isnan().tolist() == [[False, True]]
+
+
+def test_the_softmax_error_of_a_sure_answer_is_not_lost_to_rounding():
+    logits = torch.tensor([[30.0, 0.0, -5.0], [0.0, 1.0, 2.0]])
+    found = softmax_error(logits, torch.tensor([0, 1]), out=torch.empty(2, 3))
+    exact = F.softmax(logits.double(), 1) - F.one_hot(torch.tensor([0, 1]), 3)
+    exact[0, 0] = -exact[0, 1:].sum()
+    assert torch.allclose(found.double(), exact, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("params", [{"nudged": 0}, {"beta": 0.0}, {"beta": -1.0}, {"beta": float("nan")}])

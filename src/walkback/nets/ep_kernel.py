@@ -20,6 +20,8 @@ from walkback.nets.by_hand import Workspace
 from walkback.nets.hopfield import HopfieldMLP
 from walkback.nets.looped import LoopedMLP
 
+Layers = Sequence[Tensor]  # the columns of each layer, as views
+
 
 @dataclass(frozen=True)
 class EPStep:
@@ -209,12 +211,12 @@ class HopfieldKernel(EPKernel):
         logits = self._rows("logits", x, width=self.net.out_head.classes)
         logits.copy_(self._layers(rest)[-1])
         rates = torch.tanh(rest, out=self._rows("rates", rest))
-        fields = self._add_fields(rates, weights[1:], onto=drive)
-        changes = self._settle_nudged(y, weights[1:], rest, rates, fields)
+        self._add_fields(self._layers(rates), weights[1:], onto=self._layers(drive))
+        changes = self._settle_nudged(y, weights[1:], rest, rates, fields=drive)
         self._differentiate(x, rates, *changes.chunk(2))
         return EPStep(logits, self._made, path)
 
-    def _layers(self, units: Tensor) -> Sequence[Tensor]:
+    def _layers(self, units: Tensor) -> Layers:
         return units.split(self.net.step.widths, dim=1)
 
     def _drive(self, x: Tensor, weight: Tensor, biases: Sequence[Tensor]) -> Tensor:
@@ -226,22 +228,26 @@ class HopfieldKernel(EPKernel):
             layer.copy_(bias)
         return drive
 
-    def _add_fields(self, rates: Tensor, weights: Sequence[Tensor], onto: Tensor) -> Tensor:
+    def _add_fields(self, rates: Layers, weights: Sequence[Tensor], onto: Layers) -> None:
         """`W_l ρ_{l−1} + W_{l+1}ᵀ ρ_{l+1}` for every layer."""
-        layers, fields = self._layers(rates), self._layers(onto)
         for index, weight in enumerate(weights):
-            fields[index + 1].addmm_(layers[index], weight.T)
-            self.feed_back(layers[index + 1], weight, onto=fields[index])
-        return onto
+            onto[index + 1].addmm_(rates[index], weight.T)
+            self.feed_back(rates[index + 1], weight, onto=onto[index])
 
     def _settle_free(self, drive: Tensor, weights: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
-        rates, pull = self._rows("rates", drive), self._rows("pull", drive)
-        s = torch.mul(drive, self.net.step.step_size, out=places[0])
+        """What moves is 2s: with `h = σ(2s) − ½ = ρ/2`, it is pulled to `2 ρ' F(ρ) = (1 − 4 h²) F(4 h)`."""
+        half, square, pull = (self._rows(name, drive) for name in ("rates", "square", "pull"))
+        doubled = torch.mul(drive, 2, out=self._rows("doubled", drive))
+        s = torch.mul(doubled, self.net.step.step_size, out=places[0])
+        halves, pulls, weights = self._layers(half), self._layers(pull), [4 * weight for weight in weights]
         for index in range(1, len(self.net.blocks) + 1):
-            tanh_of_half_(torch.mul(s, 2, out=rates))
-            self._add_fields(rates, weights, onto=pull.copy_(drive))
-            pull.mul_(one_minus_square(rates, out=rates))
+            torch.sigmoid(s, out=half).sub_(0.5)
+            pull.copy_(doubled)
+            self._add_fields(halves, weights, onto=pulls)
+            pull.addcmul_(torch.mul(half, half, out=square), pull, value=-4)
             s = torch.lerp(s, pull, self.net.step.step_size, out=places[index % len(places)])
+        for place in places:
+            place.div_(2)
         return s
 
     def _settle_nudged(
@@ -249,14 +255,17 @@ class HopfieldKernel(EPKernel):
     ) -> Tensor:
         """How ρ(s) has changed at +β and, under it, at −β.
 
-        With `c = ρ(s) − ρ(s0)` and `k = ρ'(s) − ρ'(s0) = −c (2 ρ(s0) + c)`, and as F is linear,
-        `ρ'(s) F(s) − ρ'(s0) F(s0) = ρ'(s) F(c) + k F(s0)`.
+        With `c = ρ(s) − ρ(s0)` and `k = ρ'(s0) − ρ'(s) = c (2 ρ(s0) + c)`, and as F is linear,
+        `ρ'(s) F(s) − ρ'(s0) F(s0) = ρ'(s0) F(c) − k F(s)`.
         """
         rates, fields = self._twice("both rates", rates), self._twice("both fields", fields)
         rest = self._twice("both rest", rest)
         slope = one_minus_square(rates, out=self._rows("slope", rates))
         drift = torch.mul(slope, fields, out=self._rows("drift", rest)).sub_(rest)
-        moved, change, bend, pull = (self._rows(name, rest) for name in ("moved", "change", "bend", "pull"))
+        moved, change, bend, sent, pull = (
+            self._rows(name, rest) for name in ("moved", "change", "bend", "sent", "pull")
+        )
+        changes, sents = self._layers(change), self._layers(sent)
         top, pull_top, moved_top = (self._layers(units)[-1] for units in (rest, pull, moved))
         shown, nudge = (self._rows(name, rest, width=top.shape[1]) for name in ("shown", "nudge"))
         labels, by = y.repeat(2), self.signed_beta(shown)
@@ -264,9 +273,11 @@ class HopfieldKernel(EPKernel):
         for _ in range(self.nudged):
             softmax_error(torch.add(top, moved_top, out=shown), labels, out=nudge).mul_(by)
             tanh_change(moved, rates, out=change, scratch=bend).mul_(slope)
-            self._add_fields(change, weights, onto=pull.zero_())
-            torch.add(change, rates, alpha=2, out=bend).mul_(change).neg_()
-            pull.mul_(change.copy_(slope).add_(bend)).addcmul_(bend, fields).add_(drift)
+            sent.zero_()
+            self._add_fields(changes, weights, onto=sents)
+            torch.addcmul(drift, slope, sent, out=pull)
+            torch.add(change, rates, alpha=2, out=bend).mul_(change)
+            pull.addcmul_(bend, sent.add_(fields), value=-1)
             pull_top.add_(nudge)
             moved.lerp_(pull, self.net.step.step_size)
         return tanh_change(moved, rates, out=change, scratch=bend).mul_(slope)
@@ -289,9 +300,25 @@ def tanh_of_half_(doubled: Tensor) -> Tensor:
 
 
 def tanh_change(move: Tensor, t: Tensor, out: Tensor, scratch: Tensor) -> Tensor:
-    """`(tanh(a + move) − tanh a) / (1 − t²) = τ / (1 + t τ)`, for `t = tanh a` and `τ = tanh move`."""
-    torch.tanh(move, out=out)
-    return out.div_(torch.mul(out, t, out=scratch).add_(1))
+    """`(tanh(a + move) − tanh a) / (1 − t²) = τ / (1 + t τ)`, for `t = tanh a` and `τ = tanh move`.
+
+    Near 0, τ is Lambert's continued fraction `m (15 + m²) / (15 + 6 m²)`: on a CPU a third of the time of
+    torch's tanh, and off by no more than a rounding, since the next term is m⁷/1575.
+    """
+    if move.device.type == "cpu" and within(move, (1575 * torch.finfo(move.dtype).eps) ** (1 / 6)):
+        torch.mul(move, move, out=scratch)
+        torch.add(scratch, 15, out=out).mul_(move)
+        scratch.mul_(6).add_(15)
+    else:
+        torch.tanh(move, out=out)
+        scratch.fill_(1)
+    return out.div_(scratch.addcmul_(t, out))
+
+
+def within(move: Tensor, reach: float) -> bool:
+    """Whether no number lies farther than `reach` from 0; NaN does."""
+    low, high = torch.aminmax(move)
+    return -reach <= float(low) and float(high) <= reach
 
 
 def one_minus_square(rates: Tensor, out: Tensor) -> Tensor:
@@ -302,7 +329,10 @@ def one_minus_square(rates: Tensor, out: Tensor) -> Tensor:
 def softmax_error(
     logits: Float[Tensor, "rows classes"], y: Int[Tensor, " rows"], out: Float[Tensor, "rows classes"]
 ) -> Float[Tensor, "rows classes"]:
-    """softmax − onehot without cancellation: the label's own is minus the sum of the others."""
-    index = y.unsqueeze(1)
-    torch.softmax(logits, 1, out=out).scatter_(1, index, 0.0)
-    return out.scatter_(1, index, out.sum(1, keepdim=True).neg_())
+    """softmax − onehot without cancellation: the label's own is minus the sum of the others.
+
+    Classes go down the columns: along rows as short as these, torch's softmax takes ten times as long.
+    """
+    index = y.unsqueeze(0)
+    error = torch.softmax(logits.T.contiguous(), 0).scatter_(0, index, 0.0)
+    return out.copy_(error.scatter_(0, index, error.sum(0, keepdim=True).neg_()).T)
