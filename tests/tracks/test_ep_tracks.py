@@ -34,6 +34,7 @@ CAUGHT_BY = {
         "real part": "HopfieldMLP",
         "noise for Wᵀ": "HopfieldMLP",
         "unsettled": "HopfieldMLP",
+        "lost in rounding": "above rounding",
     },
     15: {
         "states kept": "EP",
@@ -84,7 +85,7 @@ def test_every_declared_sabotage_is_tested_here(number):
     assert [control.name for control in tracks[str(number)].controls] == list(CAUGHT_BY[number])
 
 
-@pytest.mark.parametrize("number", [pytest.param(9, marks=pytest.mark.slow), 15, 22])
+@pytest.mark.parametrize("number", [pytest.param(9, marks=pytest.mark.slow), 10, 15, 22])
 def test_every_check_can_be_missed(number):
     """A check that no sabotage reaches has not been shown to be able to fail."""
     track = tracks[str(number)]

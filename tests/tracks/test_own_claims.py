@@ -31,6 +31,7 @@ CAUGHT = {
         "mean-reduced": "moves",
         "error kept": "fitting",
         "never exploded": "swallowed",
+        "both exploded": "sound",
         "not fitted": "fit",
     },
     "exact-proxy": {"gate off": "caught", "copies carry news": "caught", "always a proxy": "news"},

@@ -34,14 +34,16 @@ track = Track(
     gates=(
         Gate("learned", "Lowest test accuracy of a net", at_least=50, unit="%"),
         Gate("applied", "Smallest relative size of a perturbation", at_least=0.9 * SIZE),
-        Gate("felt", "Share of a steepest perturbation that is left after one step, median", at_least=0.1),
         Gate("alive", "Median slope of tanh at the state of rest", at_least=0.05),
+        Gate("felt", "Share of a steepest perturbation that is left after one step, median", at_least=0.1),
     ),
     decisions=(
         Decision("never grows", "Largest growth of a perturbation in one step", at_most=1 + 1e-4),
         Decision("decays", f"Largest share left after {STEPS} steps", at_most=0.5),
     ),
     controls=(
+        Control("no learning", "the learning rate is 0"),
+        Control("saturated", "the input is 50 times as strong, so that tanh lets nothing through"),
         Control("never applied", "the perturbation is never applied"),
         Control("loop cut", "the state is not fed back, so that nothing could last"),
         Control("norm left out", "the loop is trained without the norm"),
@@ -61,15 +63,16 @@ def decay(lab: Lab) -> None:
     follow the distance between them."""
     seeds = range(lab.settings["seeds"])
     nets = [draw_loop(lab, seed, spectral_norm=not lab.under("norm left out")) for seed in seeds]
-    accuracies = [train_loop(lab, net, seed, lr=lab.settings["lr"]) for seed, net in enumerate(nets)]
+    lr = 0.0 if lab.under("no learning") else lab.settings["lr"]
+    accuracies = [train_loop(lab, net, seed, lr=lr) for seed, net in enumerate(nets)]
     lab.report("learned", least(accuracies))
     followed = [
         _follow(lab, net, seed, arm) for seed, net in enumerate(nets) for arm in ("random", "steepest")
     ]
     lab.report("applied", least(float(each.sizes.min()) for each in followed))
+    lab.report("alive", least(each.slope for each in followed))
     steep = [each for each in followed if each.arm == "steepest"]
     lab.report("felt", least(float((each.distances[1] / each.distances[0]).median()) for each in steep))
-    lab.report("alive", least(each.slope for each in followed))
     growth, left = worst(each.growth for each in followed), worst(each.left for each in followed)
     for each in followed:
         lab.row(seed=each.seed, arm=each.arm, growth=each.growth, left=each.left, slope=each.slope)
@@ -106,7 +109,7 @@ class Followed:
 @torch.no_grad()
 def _follow(lab: Lab, net: LoopedMLP, seed: int, arm: str) -> Followed:
     x, net = held_out()[0].double(), net.double()
-    drive, weight = net.stem(x), net.recurrent.weight
+    drive, weight = net.stem(x) * (50 if lab.under("saturated") else 1), net.recurrent.weight
     weight = weight * (2 if lab.under("weights scaled") else 0 if lab.under("loop cut") else 1)
     rest = drive.tanh()
     for _ in range(TO_REST):

@@ -37,6 +37,7 @@ track = Track(
         Control("mean-reduced", "the gradient is mean-reduced, as in the paper"),
         Control("error kept", "the size of the error is not divided out"),
         Control("never exploded", "the exploded net is not exploded"),
+        Control("both exploded", "the fitted net is exploded as well"),
         Control("not fitted", "the net is not trained"),
     ),
     level={"quick": "directional", "full": "directional"},
@@ -54,11 +55,12 @@ def measure_both(lab: Lab) -> None:
     x, y = torch.from_numpy(data.x_train), torch.from_numpy(data.y_train)
     net = _fitted(lab, data, 0 if lab.under("not fitted") else lab.settings["steps"])
     before = _value(lab, _fitted(lab, data, 0), x[:128], y[:128])
-    read = {"fitted": [_value(lab, net, x[:n], y[:n]) for n in SIZES]}
     lab.report("fit", _read(net, x, y, "error_norm"))
-    with torch.no_grad():
-        net.blocks[-1].fc2.weight.mul_(1.0 if lab.under("never exploded") else BLOWN_UP)  # type: ignore[operator, union-attr]
-    read["exploded"] = [_value(lab, net, x[:n], y[:n]) for n in SIZES]
+    read = {}
+    for name, times in _blown_up(lab).items():
+        with torch.no_grad():
+            net.blocks[-1].fc2.weight.mul_(times)  # type: ignore[operator, union-attr]
+        read[name] = [_value(lab, net, x[:n], y[:n]) for n in SIZES]
     for name, values in read.items():
         for size, value in zip(SIZES, values, strict=True):
             lab.row(net=name, batch=size, value=value)
@@ -71,6 +73,13 @@ def measure_both(lab: Lab) -> None:
         f"either by a factor of {moves:.2f} at most.",
         interpretation="D2 tells scale from fit, and does not depend on how many rows were measured.",
     )
+
+
+def _blown_up(lab: Lab) -> dict[str, float]:
+    """How many times larger the last block's output is made before each of the two readings."""
+    if lab.under("both exploded"):
+        return {"fitted": BLOWN_UP, "exploded": 1.0}
+    return {"fitted": 1.0, "exploded": 1.0 if lab.under("never exploded") else BLOWN_UP}
 
 
 def _factor(values: Sequence[float]) -> float:
