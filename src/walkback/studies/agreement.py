@@ -156,19 +156,27 @@ def _point(what: str, answer: Answer, measure: Measure, why: str, row: str = "")
 
 
 def _recipes(answers: Answers, rule: str) -> str:
-    """What the schedule and the batch size are worth, each by a run that changes it alone."""
+    """What schedule, batch size and length are worth, each by a run that changes it alone."""
     main, short = answers.one(five_rule.ARM, rule), answers.one(penalty.ARM, rule)
     return " ".join(
         (
             _effect("A constant rate", answers.one(schedule.ARM, rule), main, "schedule"),
             _effect("Twice the batch", answers.one(batch_size.ARM, rule), short, "batch-size"),
+            _effect("Less training", short, main, "penalty"),
         )
     )
 
 
 def _frozen(answers: Answers) -> str:
     dfa_stem, bp_stem = answers.of(stem.ARM, (stem.DFA_STEM, "frozen"))
-    return f"{_recipes(answers, 'frozen')} {_effect('A stem trained by DFA', dfa_stem, bp_stem, 'stem')}"
+    untrained, trained = answers.of(five_rule.ARM, ("shallow", "frozen"))
+    return " ".join(
+        (
+            _recipes(answers, "frozen"),
+            _effect("A stem trained by DFA", dfa_stem, bp_stem, "stem"),
+            _effect("A stem that is not trained (shallow)", untrained, trained, "five-rule"),
+        )
+    )
 
 
 def _effect(change: str, changed: Answer, main: Answer, study: str) -> str:
@@ -183,8 +191,9 @@ def _effect(change: str, changed: Answer, main: Answer, study: str) -> str:
         return f"{change}: {NOT_RUN} (walkback audit {study} decides it)."
     one, other = (words.mean_of([pair[side] for pair in pairs]) for side in (0, 1))
     assert one is not None and other is not None
+    epochs = " instead of ".join(str(n) for n in dict.fromkeys((changed.spec["epochs"], main.spec["epochs"])))
     return (
-        f"{change} gives {words.share(one)} instead of {words.share(other)} after {changed.spec['epochs']} "
+        f"{change} gives {words.share(one)} instead of {words.share(other)} after {epochs} "
         f"epochs ({words.plural(len(pairs), 'seed')}): {words.points(one - other)} pp."
     )
 

@@ -16,13 +16,14 @@ CELLS = {  # rule: who trained the stem, and who the blocks
     BP_STEM: ("bp", "dfa"),
     DFA_STEM: ("dfa", "frozen"),
     "dfa": ("dfa", "dfa"),
+    "shallow": ("nobody", "frozen"),
 }
 
-ARM = Arm(("dfa", "frozen", DFA_STEM, BP_STEM), NET, DATA, recipe=recipe(SHORT_EPOCHS))
+ARM = Arm(("dfa", "frozen", DFA_STEM, BP_STEM, "shallow"), NET, DATA, recipe=recipe(SHORT_EPOCHS))
 
 
 def stem_table(answers: Answers) -> list[Table]:
-    """The two-by-two table of stem and blocks."""
+    """The two-by-two table of stem and blocks, and under it the net of which the head alone learns."""
     cells = zip(CELLS.values(), answers.of(ARM, list(CELLS)), strict=True)
     lines = [Line({"stem": stem, "blocks": blocks}, answer) for (stem, blocks), answer in cells]
     lead = [Column(name, (key,), numeric=False) for name, key in _LEAD.items()]
