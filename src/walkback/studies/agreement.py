@@ -191,7 +191,9 @@ def _effect(change: str, changed: Answer, main: Answer, study: str) -> str:
         return f"{change}: {NOT_RUN} (walkback audit {study} decides it)."
     one, other = (words.mean_of([pair[side] for pair in pairs]) for side in (0, 1))
     assert one is not None and other is not None
-    epochs = " instead of ".join(str(n) for n in dict.fromkeys((changed.spec["epochs"], main.spec["epochs"])))
+    epochs = " instead of ".join(
+        str(n) for n in dict.fromkeys((changed.spec["epochs"], main.spec["epochs"]))
+    )
     return (
         f"{change} gives {words.share(one)} instead of {words.share(other)} after {epochs} "
         f"epochs ({words.plural(len(pairs), 'seed')}): {words.points(one - other)} pp."
