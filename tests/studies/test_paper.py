@@ -233,6 +233,12 @@ def test_the_papers_ep_row_lies_under_its_own_frozen_one():
     assert "−3.3 pp" in said and "[−10.8, +4.2]" in said and "INCONCLUSIVE" in said
 
 
+def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied, answers):
+    assert "a deep cosine of" in agreement.weak_penalty(answers)
+    take(copied, penalty.ARM, penalty.RULES["dfa"][1])
+    assert "not run (walkback audit penalty decides it)" in agreement.weak_penalty(Answers(copied, DATA))
+
+
 def test_controls_that_were_not_run_are_named_with_their_command(copied, answers):
     find = lambda a: next(p for p in agreement.points_of(a) if p.what == "frozen, accuracy")  # noqa: E731
     assert "A constant rate gives" in find(answers).why

@@ -16,6 +16,7 @@ from walkback.report.answer import (
     EXACT,
     GAMMA,
     NOT_RUN,
+    NULL_P,
     REFERENCE,
     RHO,
     STATE,
@@ -39,6 +40,7 @@ from walkback.studies import (
 from walkback.studies.answers import Answers
 from walkback.studies.five_rule import LAYER_0
 
+ALPHA = 0.05
 T_975 = 4.303  # Student's 97.5 % point with two degrees of freedom: three seeds and nothing else
 
 
@@ -142,6 +144,21 @@ def ep_against_frozen() -> str:
         f"The paper's EP ({ep.text}) lies under its own frozen blocks ({frozen.text}), by "
         f"{words.points(gain)} pp: the point rule of D3 fires on a row that the paper calls trustworthy. "
         f"Over its three seeds the gain lies in [{low}, {high}] pp (95 %), which leaves it INCONCLUSIVE."
+    )
+
+
+def weak_penalty(answers: Answers) -> str:
+    """Whether the smaller penalty gives back a sound scale alone, or a direction too."""
+    without, weak = answers.of(penalty.ARM, penalty.RULES["dfa"][:2])
+    said = f"{weak.name} could have relieved the scale alone, and left the deep cosine near zero"
+    before, norm = _mean(without, STATE), _mean(weak, STATE)
+    cosine, null = _mean(weak, EXACT), _mean(weak, NULL_P)
+    if before is None or norm is None or cosine is None or null is None:
+        return f"{said}: {NOT_RUN} (walkback audit penalty decides it)."
+    found = "outside" if null < ALPHA else "within"
+    return (
+        f"{said}. It brings ‖h_L‖ from {words.number(before)} to {words.number(norm)}, and a deep cosine of "
+        f"{words.cosine(cosine)}, {found} what fresh feedback gives (mean p {words.number(null)})."
     )
 
 
