@@ -157,8 +157,8 @@ def weak_penalty(answers: Answers) -> str:
         return f"{said}: {NOT_RUN} (walkback audit penalty decides it)."
     found = "outside" if null < ALPHA else "within"
     return (
-        f"{said}. It brings ‖h_L‖ from {words.number(before)} to {words.number(norm)}, and a deep cosine of "
-        f"{words.cosine(cosine)}, {found} what fresh feedback gives (mean p {words.number(null)})."
+        f"{said}. It brings ‖h_L‖ from {words.number(before)} to {words.number(norm)}, and a deep cosine "
+        f"of {words.cosine(cosine)}, {found} what fresh feedback gives (mean p {words.number(null)})."
     )
 
 
