@@ -77,7 +77,7 @@ def test_firing_rates_count_only_what_is_known():
 
 
 def row_of(run, baseline):
-    return ablation._row(Case([], [run], [baseline]).judge())
+    return ablation.decisions(Case([], [run], [baseline]).judge())
 
 
 def test_ablation_shows_what_each_body_of_evidence_would_have_said():
@@ -112,7 +112,7 @@ def test_diagnostic_c_compares_with_chance_and_decides_nothing():
 
 
 def over(runs, baselines):
-    return universe._over_choices(Case([], runs, baselines))
+    return universe._over_choices("dfa", Case([], runs, baselines))
 
 
 def test_a_clear_verdict_holds_in_every_specification_and_a_close_one_names_what_turns_it():

@@ -167,8 +167,8 @@ def _show_answer(
     """Judge what is there; every run that is not is named."""
     from walkback.core.errors import BadInput
     from walkback.judge.assemble import judge_bundles
+    from walkback.judge.naming import names_of
     from walkback.report import write_report
-    from walkback.report.tables import names_of
     from walkback.report.terminal import verdict_table
     from walkback.studies.answers import Answers
 

@@ -21,8 +21,8 @@ def report(
     """Write tables (md, csv, tex), figures (svg, pdf, png) and report.html."""
     from walkback.core.errors import BadInput
     from walkback.judge.assemble import judge_bundles
+    from walkback.judge.naming import names_of
     from walkback.report import write_report
-    from walkback.report.tables import names_of
     from walkback.report.terminal import verdict_table
     from walkback.store import Store
 

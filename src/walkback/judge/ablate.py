@@ -8,6 +8,7 @@ from typing import Any
 from walkback.core.verdict import Verdict
 from walkback.judge.assemble import Judged, judge_bundles
 from walkback.judge.evidence import Evidence
+from walkback.judge.naming import names_of
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle
 
@@ -23,11 +24,8 @@ def ablate(
     positive. Each diagnostic is then added to it alone; `full` is the protocol's own verdict.
     """
     judged = judge_bundles(bundles, logic=logic, thresholds=thresholds)
-    return [_row(item) for item in judged if item.role != "baseline"]
-
-
-def _row(item: Judged) -> dict[str, Any]:
-    return {"rule": item.label, **decisions(item)}
+    judged = [item for item in judged if item.role != "baseline"]
+    return [{"rule": name, **decisions(item)} for name, item in zip(names_of(judged), judged, strict=True)]
 
 
 def decisions(item: Judged) -> dict[str, str]:

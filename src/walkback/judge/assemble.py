@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from walkback.core.canonical import canonical_json
 from walkback.core.errors import BadInput
 from walkback.core.spec import Call
 from walkback.core.verdict import Verdict
 from walkback.judge.evidence import Evidence, evidence_of
 from walkback.judge.factorial import Cells
+from walkback.judge.naming import group_key
 from walkback.judge.protocol import judge
 from walkback.judge.select import rate_note, select_rates
 from walkback.judge.thresholds import Thresholds
@@ -68,7 +68,7 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
     tried, bundles = bundles, select_rates(bundles)
     groups: dict[str, list[Bundle]] = {}
     for bundle in bundles:
-        groups.setdefault(_group_key(bundle), []).append(bundle)
+        groups.setdefault(group_key(bundle), []).append(bundle)
     siblings = dict(
         zip((b.path for b in bundles), sibling_bundles(bundles, baselines, groups), strict=True)
     )
@@ -144,7 +144,7 @@ def sibling_bundles(
     for bundle in bundles:
         others = baselines if baselines is not None else stored[bundle.path.resolve().parent]
         known = _siblings(bundle, others)
-        alone = groups is not None and len(groups[_group_key(bundle)]) == 1
+        alone = groups is not None and len(groups[group_key(bundle)]) == 1
         if not known and baselines is not None and len(baselines) == 1 and alone:
             _check_recipe(bundle, baselines[0])
             known = list(baselines)
@@ -167,13 +167,6 @@ def _same_epoch(run: Evidence, sibling: Bundle | None) -> Evidence | None:
         return None
     reached = run.trained and run.epoch in sibling.measurements().epochs
     return evidence_of(sibling, run.epoch if reached else None)
-
-
-def _group_key(bundle: Bundle) -> str:
-    """Everything but the seed; a captured model has no recipe and stands alone."""
-    if bundle.status.get("state") == "captured":
-        return bundle.id
-    return canonical_json({key: value for key, value in bundle.spec.items() if key != "seed"})
 
 
 def _check_recipe(bundle: Bundle, baseline: Bundle) -> None:

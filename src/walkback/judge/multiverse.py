@@ -10,7 +10,7 @@ from typing import Any
 
 from walkback.core.verdict import Outcome
 from walkback.judge.assemble import Case, gather
-from walkback.judge.evidence import shown_label
+from walkback.judge.naming import names_of
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle
 
@@ -27,10 +27,12 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 def multiverse(bundles: Sequence[Bundle]) -> list[dict[str, Any]]:
     """Per rule: how often the default outcome holds over all specifications, and what flips it."""
-    return [_over_choices(case) for case in gather(bundles) if case.runs[0].role != "baseline"]
+    cases = [case for case in gather(bundles) if case.runs[0].role != "baseline"]
+    names = names_of([case.judge() for case in cases])
+    return [_over_choices(name, case) for name, case in zip(names, cases, strict=True)]
 
 
-def _over_choices(case: Case) -> dict[str, Any]:
+def _over_choices(rule: str, case: Case) -> dict[str, Any]:
     names = list(CHOICES)
     outcomes = {
         values: _outcome(case, dict(zip(names, values, strict=True)))
@@ -39,7 +41,7 @@ def _over_choices(case: Case) -> dict[str, Any]:
     default = outcomes[tuple(axis[0] for axis in CHOICES.values())]
     holding = sum(outcome is default for outcome in outcomes.values())
     return {
-        "rule": shown_label(case.runs, Thresholds().residual),
+        "rule": rule,
         "default": default.value,
         "specifications": len(outcomes),
         "holds": holding,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from walkback.core.verdict import Reason
 from walkback.judge.assemble import sibling_bundles
 from walkback.judge.diagnostics import judge_depth, judge_reference, judge_scale
 from walkback.judge.evidence import Evidence, evidence_by_epoch
+from walkback.judge.naming import run_names
 from walkback.judge.protocol import decide
 from walkback.judge.select import select_rates
 from walkback.judge.thresholds import Thresholds
@@ -31,15 +32,17 @@ History = list[tuple[Evidence, Evidence | None]]  # a run at each epoch, beside 
 
 
 def histories(bundles: Sequence[Bundle]) -> list[History]:
-    """Every run with the baseline of the same epoch, read once.
+    """Every run with the baseline of the same epoch, read once, and labelled so that nets and recipes of
+    one rule are not taken for one another.
 
     Epoch 0 is left out: before training every net equals its frozen twin, and D3 would fire for all.
     """
     bundles = select_rates(bundles)
+    names = run_names(bundles)
     found = []
     for bundle, sibling in zip(bundles, sibling_bundles(bundles), strict=True):
         against = evidence_by_epoch(sibling) if sibling is not None else {}
-        runs = evidence_by_epoch(bundle)
+        runs = {e: replace(run, label=names[bundle.path]) for e, run in evidence_by_epoch(bundle).items()}
         found.append([(run, against.get(epoch)) for epoch, run in runs.items() if epoch > 0])
     return found
 

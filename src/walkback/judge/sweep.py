@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from walkback.judge.assemble import gather
+from walkback.judge.naming import names_of, run_names
 from walkback.judge.replay import History, ask, histories
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle
@@ -27,6 +28,7 @@ def sweep(
     and how often its detector fires over seeds and epochs."""
     grid = grid or ({**GRID, "compat": GRID["validity"]} if logic == "paper" else GRID)
     cases, runs = gather(bundles), histories(bundles)
+    names, run_of = names_of([case.judge(logic=logic) for case in cases]), run_names(bundles)
     rows: list[dict[str, Any]] = []
     for name, values in grid.items():
         if logic == "paper" and name == "validity":
@@ -34,17 +36,17 @@ def sweep(
         for value in values:
             thresholds = replace(Thresholds(), **{name: float(value)})
             rates = firing_rates(runs, CHECKS[name], logic, thresholds)
-            for case in cases:
+            for rule, case in zip(names, cases, strict=True):
                 item = case.judge(logic=logic, thresholds=thresholds)
                 if item.role == "baseline":
                     continue
-                fired, known = rates.get(case.runs[0].label, (0, 0))
+                fired, known = rates.get(run_of[case.bundles[0].path], (0, 0))
                 rows.append(
                     {
                         "threshold": name,
                         "value": float(value),
                         "default": value == getattr(Thresholds(), name),
-                        "rule": item.label,
+                        "rule": rule,
                         "verdict": item.verdict.verdict,
                         "outcome": item.verdict.outcome.value,
                         "fired": fired,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from walkback.core.verdict import Reason, Verdict
 from walkback.judge.assemble import Judged
+from walkback.judge.naming import names_of
 from walkback.judge.protocol import DISCLAIMER
 from walkback.judge.thresholds import Thresholds
 from walkback.report import words
@@ -18,7 +19,6 @@ from walkback.report.tables import (
     full_rows,
     full_runs,
     layer_rows,
-    names_of,
     states_of,
     trajectory_rows,
     verdict_rows,

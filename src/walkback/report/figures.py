@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from walkback.judge.assemble import Judged
 from walkback.judge.evidence import Evidence
+from walkback.judge.naming import names_of
 from walkback.judge.thresholds import Thresholds
-from walkback.report.tables import full_runs, names_of
+from walkback.report.tables import full_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from walkback.core.quantities import QUANTITIES, Measurements, Reading
 from walkback.core.verdict import Reason
 from walkback.judge.assemble import Judged
 from walkback.judge.evidence import Evidence
+from walkback.judge.naming import names_of
 from walkback.report import words
 from walkback.store import Bundle
 
@@ -54,21 +54,6 @@ class Table:
 
     def cells(self) -> list[list[str]]:
         return [[column.cell(row) for column in self.columns] for row in self.rows]
-
-
-def names_of(judged: Sequence[Judged]) -> list[str]:
-    """A name per judged rule: its label, and where labels repeat, the settings that tell them apart."""
-    labels = Counter(item.label for item in judged)
-    names = []
-    for item in judged:
-        twins = [other for other in judged if other.label == item.label]
-        differing = _differing(item, twins) if labels[item.label] > 1 else ""
-        names.append(f"{item.label} ({differing})" if differing else item.label)
-    seen = Counter(names)
-    return [
-        f"{name} [{item.bundles[0].id}]" if seen[name] > 1 else name
-        for name, item in zip(names, judged, strict=True)
-    ]
 
 
 def verdict_rows(judged: Sequence[Judged]) -> Table:
@@ -371,21 +356,6 @@ def _epochs_of(name: str, run: Evidence, bundle: Bundle) -> Iterator[Row]:
 
 def _variant(item: Judged) -> str:
     return item.bundles[0].card["rule"].get("variant", item.label)
-
-
-def _differing(item: Judged, twins: Sequence[Judged]) -> str:
-    """The settings of a recipe that its namesakes do not share, as `lr=0.01, epochs=5`."""
-    spec = item.bundles[0].spec
-    keys = [
-        key
-        for key in spec
-        if key != "seed" and any(twin.bundles[0].spec.get(key) != spec[key] for twin in twins)
-    ]
-    return ", ".join(f"{key}={spec[key]}" for key in keys if not _is_hash(spec[key]))
-
-
-def _is_hash(value: Any) -> bool:
-    return bool(re.fullmatch(r"[0-9a-f]{64}", str(value)))
 
 
 def _count(item: Judged, state: str) -> int:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from walkback.core.stats import Equivalence, paired_tost
 from walkback.judge.assemble import Judged
+from walkback.judge.naming import names_of
 from walkback.report import words
 from walkback.report.answer import NOT_RUN
-from walkback.report.tables import Column, Row, Table, names_of, verdict_rows
+from walkback.report.tables import Column, Row, Table, verdict_rows
 from walkback.studies.answers import Answers
 from walkback.studies.study import SEEDS, Arm, Study
 

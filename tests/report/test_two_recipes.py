@@ -1,0 +1,55 @@
+"""A store that holds one rule under two recipes or on two nets: no question may take them for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from walkback.judge.ablate import ablate
+from walkback.judge.multiverse import multiverse
+from walkback.judge.replay import first_firing, histories, replay
+from walkback.judge.sweep import sweep
+from walkback.store import Bundle, Store
+
+SHORT, LONG = "dfa (epochs=2)", "dfa (epochs=4)"
+
+
+@pytest.fixture
+def both(runs: Any) -> list[Bundle]:
+    """DFA that explodes in two epochs, and the same rule and seed quiet over four."""
+    runs.add("dfa", growth=900.0, validity=1e-9, accuracy=0.3, epochs=2)
+    runs.add("dfa", growth=2.0, validity=1e-3, accuracy=0.9, epochs=4)
+    for epochs in (2, 4):
+        runs.add("frozen", accuracy=0.6, epochs=epochs)
+    return Store(runs.path).bundles()
+
+
+def test_replay_follows_each_run_by_itself(both: list[Bundle]) -> None:
+    rows = {(row["rule"], row["detector"]): row for row in first_firing(replay(histories(both)))}
+    assert {rule for rule, _ in rows} == {SHORT, LONG}
+    assert [rows[SHORT, d]["stays_from"] for d in ("D1", "D2", "D3")] == [1, 1, 1]
+    assert [rows[LONG, d]["first"] for d in ("D1", "D2", "D3")] == [None, None, None]
+    assert (rows[SHORT, "D1"]["epochs"], rows[LONG, "D1"]["epochs"]) == (2, 4)
+
+
+def test_a_sweep_counts_the_epochs_of_the_run_whose_verdict_it_shows(both: list[Bundle]) -> None:
+    rows = [row for row in sweep(both) if row["threshold"] == "growth" and row["default"]]
+    assert {row["rule"]: (row["fired"], row["known"]) for row in rows} == {SHORT: (2, 2), LONG: (0, 4)}
+    assert {row["rule"]: row["outcome"] for row in rows} == {SHORT: "FAIL", LONG: "PASS"}
+
+
+def test_ablation_and_multiverse_name_the_recipe(both: list[Bundle]) -> None:
+    assert {row["rule"]: row["full"] for row in ablate(both)} == {SHORT: "walked back", LONG: "trustworthy"}
+    assert {row["rule"]: row["default"] for row in multiverse(both)} == {SHORT: "FAIL", LONG: "PASS"}
+
+
+def test_nets_are_named_by_what_tells_them_apart(runs: Any) -> None:
+    for net in ("toy(depth=2,width=8)", "toy(depth=4,width=8)", "other(size=3)"):
+        runs.add("dfa", net=net)
+    rows = first_firing(replay(histories(Store(runs.path).bundles())))
+    assert {row["rule"] for row in rows} == {
+        "dfa (net=toy(depth=2))",
+        "dfa (net=toy(depth=4))",
+        "dfa (net=other)",
+    }
