@@ -22,7 +22,7 @@ from walkback.rules import resolve_rule, rules
 from walkback.store import Store
 from walkback.store.files import write_atomic
 from walkback.studies import five_rule, paper, studies
-from walkback.studies.agreement import ep_against_frozen, points_of, weak_penalty
+from walkback.studies.agreement import ep_against_frozen, points_of, stem_effect, weak_penalty
 from walkback.studies.answers import Answers, data_of
 from walkback.tracks import Track
 from walkback.tracks.find import find_tracks
@@ -157,6 +157,7 @@ def results_pages(
         "points": points_of(answers),
         "ep_against_frozen": ep_against_frozen(),
         "weak_penalty": weak_penalty(answers),
+        "stem_effect": stem_effect(answers),
         "nets": [(name, drawings[name].text.caption.split(",")[0]) for name in nets],
     }
     templates = Environment(loader=FileSystemLoader(PAGES), undefined=StrictUndefined, trim_blocks=True)

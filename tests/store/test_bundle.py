@@ -169,8 +169,11 @@ def test_a_folder_of_exported_bundles_is_read_as_the_store_they_came_from(bundle
     assert found.path != tmp_path and [one.id for one in found.bundles()] == ["abc"]
     assert found.bundles()[0].verify() == 2
     assert Store.existing(bundle.path.parent).path == bundle.path.parent
-    (bundle.path.parent / "copy.zip").write_bytes((tmp_path / "run.zip").read_bytes())
-    assert Store.existing(bundle.path.parent).path == bundle.path.parent, "folders come before zips"
+    bundle.export(bundle.path.parent / f"{bundle.path.name}.zip")
+    assert Store.existing(bundle.path.parent).path == bundle.path.parent, "folders come before their zips"
+    (bundle.path.parent / "other.zip").write_bytes((tmp_path / "run.zip").read_bytes())
+    with pytest.raises(BadInput, match=r"not among them: other\.zip"):
+        Store.existing(bundle.path.parent)
 
 
 def test_a_zip_that_climbs_out_of_the_store_is_refused_and_leaves_nothing(bundle, tmp_path):

@@ -25,6 +25,7 @@ from walkback.report.published import NUMBERS, Published, published, unclamped
 from walkback.store import Store
 from walkback.studies import (
     agreement,
+    batch_size,
     controls,
     cross_architecture,
     five_rule,
@@ -186,11 +187,22 @@ def test_firing_by_threshold_is_what_the_detectors_say_one_by_one(answers, name)
         assert fast["dfa"] + fast["others"] == slow["dfa"][0]
 
 
+def test_no_epoch_is_counted_twice_for_a_threshold(answers):
+    """Ten epochs at a constant rate are the first ten of a hundred: the same readings again."""
+    seen = []
+    for arm in threshold_sensitivity.ARMS:
+        for answer in answers.of(arm, ("bp", "dfa")):
+            spec = {k: v for k, v in answer.spec.items() if k not in ("seed", "epochs")}
+            kept = spec["schedule"] == "constant"
+            seen += [(str(spec), run.seed) for run in answer.runs if kept]
+    assert len(seen) == len(set(seen))
+
+
 def test_calibration_says_what_backprop_at_its_worst_would_need(answers):
     values = threshold_sensitivity.values_of(answers)
     (row,) = rows_of(threshold_sensitivity.calibration_table(values), name="D1 growth")
-    assert threshold_sensitivity.firing("growth", values["growth"]["bp"], row["bp"]) == 0
-    assert threshold_sensitivity.firing("growth", values["growth"]["bp"], row["bp"] * 0.99) > 0
+    assert threshold_sensitivity.firing("growth", values["growth"]["bp"], row["worst"]) == 0
+    assert threshold_sensitivity.firing("growth", values["growth"]["bp"], row["worst"] * 0.99) > 0
 
 
 def net_row(net, norm, dfa, bp="0 of 3", epochs=10):
@@ -230,13 +242,58 @@ def test_agreement_is_two_deviations_of_both_or_a_factor_of_three():
 
 def test_the_papers_ep_row_lies_under_its_own_frozen_one():
     said = agreement.ep_against_frozen()
-    assert "−3.3 pp" in said and "[−10.8, +4.2]" in said and "INCONCLUSIVE" in said
+    assert "by 3.3 pp" in said and "[−10.8, +4.2]" in said and "INCONCLUSIVE" in said
 
 
 def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied, answers):
-    assert "a deep cosine of" in agreement.weak_penalty(answers)
-    take(copied, penalty.ARM, penalty.RULES["dfa"][1])
-    assert "not run (walkback audit penalty decides it)" in agreement.weak_penalty(Answers(copied, DATA))
+    weak = penalty.RULES["dfa"][1]
+    said = agreement.weak_penalty(answers)
+    assert "Under dfa+penalty(0.0001) ‖h_L‖ is" in said and "Without the penalty ‖h_L‖ is" in said
+    take(copied, penalty.ARM, "dfa")
+    assert "Without the penalty" not in agreement.weak_penalty(Answers(copied, DATA))
+    take(copied, penalty.ARM, weak)
+    assert "not run (walkback audit penalty)" in agreement.weak_penalty(Answers(copied, DATA))
+
+
+def test_every_number_of_the_paper_has_its_place_in_the_comparison(answers):
+    compared = [point.paper for point in agreement.points_of(answers)]
+    assert sorted(compared) == sorted(NUMBERS)
+
+
+def test_what_is_called_a_bridge_is_never_said_to_agree(answers):
+    standings = {p.standing for p in agreement.points_of(answers) if "bridge" in p.what}
+    assert standings == {"not a reproduction"}
+
+
+def test_a_comparison_names_the_side_that_is_missing(copied):
+    take(copied, five_rule.ARM, "bp")
+    why = next(p.why for p in agreement.points_of(Answers(copied, DATA)) if p.what == "bp, accuracy")
+    assert "A constant rate: run, but not what it is compared with (walkback audit five-rule)." in why
+
+
+def test_a_control_of_one_seed_stands_beside_that_seed_alone(answers):
+    for rows in (schedule.schedule_table(answers)[0].rows, batch_size.batch_table(answers)[0].rows):
+        assert {row["seeds"] for row in rows} == {1}
+
+
+def test_without_backprop_nothing_is_said_of_it(copied):
+    for case in cross_architecture.NETS:
+        take(copied, case.arm, "bp")
+    take(copied, five_rule.ARM, "bp")
+    said = cross_architecture.floor_statement(cross_architecture.floor_rows(Answers(copied, DATA)))
+    assert said.endswith("Under backprop no net was run.")
+
+
+def test_what_cannot_be_decided_is_not_counted_as_trusted(copied):
+    for arm in (five_rule.ARM, penalty.ARM):
+        take(copied, arm, "frozen")
+    said = paper._evidence_counts(Answers(copied, DATA))
+    assert "+ D3: 0 of" in said and "not decided" in said.split("+ D3:")[1]
+
+
+def test_a_group_without_values_has_no_counts(tmp_path):
+    for table in threshold_sensitivity.tables(Answers(Store(tmp_path), DATA)):
+        assert all(row["bp_known"] is None and row["bp_gap"] == "not run" for row in table.rows)
 
 
 def test_controls_that_were_not_run_are_named_with_their_command(copied, answers):

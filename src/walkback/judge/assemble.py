@@ -46,6 +46,11 @@ class Case:
     baselines: list[Evidence | None]
     cells: Cells = field(default_factory=dict)
 
+    def only(self, places: Sequence[int]) -> Case:
+        """The seeds at these places alone, without the stem × blocks table, which is over all seeds."""
+        taken = ([items[place] for place in places] for items in (self.bundles, self.runs, self.baselines))
+        return Case(*taken)  # type: ignore[arg-type]
+
     def judge(self, *, logic: str = "artifact", thresholds: Thresholds | None = None) -> Judged:
         verdict = judge(self.runs, self.baselines, logic=logic, thresholds=thresholds, cells=self.cells)
         return Judged(self.bundles, self.runs, verdict)

@@ -63,6 +63,14 @@ class Answer:
         ]
         return replace(self, case=replace(self.case, runs=runs))
 
+    def beside(self, other: Answer) -> Answer:
+        """The runs of those seeds alone that another answer has too; all of them if it has none."""
+        seeds = {run.seed for run in other.runs}
+        if self.case is None or not seeds:
+            return self
+        kept = [place for place, run in enumerate(self.runs) if run.seed in seeds]
+        return replace(self, case=self.case.only(kept) if kept else None)
+
 
 @dataclass(frozen=True)
 class Measure:

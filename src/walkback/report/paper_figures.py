@@ -78,15 +78,16 @@ _TEXTS = {
         "reference gradient; measured seeds as dots, the paper's numbers as open diamonds.",
         "Figure 1. The audit of whole rules at the last epoch. Under each rule: its verdict, logic paper. "
         "Dots: seeds; bar: their mean; open diamond: the paper's number, with its deviation over seeds. "
-        "Dotted: frozen blocks; dashed: where D2 fires, taken literally (a gradient smaller than that).",
+        "Dotted: frozen blocks after 100 epochs; dashed: where D2 fires, taken literally (a gradient "
+        "smaller than that).",
     ),
     "figure-2": FigureText(
         "figure-2",
         "Two panels over epochs and two panels with one row per net: growth of one block, and the "
         "validity of the reference.",
-        "Figure 2. Above: when the detectors fire, epoch by epoch (100 epochs; bold: median over seeds, "
-        "thin: single seeds). Below: the same two values at the tenth of ten epochs, net by net; nets with "
-        "a norm before the head come first.",
+        "Figure 2. Above: when the detectors fire, epoch by epoch (100 epochs of a cosine; bold: median "
+        "over seeds, thin: single seeds). Below: the same two values at the tenth of ten epochs at a "
+        "constant rate, net by net; nets with a norm before the head come first. Dashed: the thresholds.",
     ),
     "figure-3": FigureText(
         "figure-3",

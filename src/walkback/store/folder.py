@@ -22,12 +22,23 @@ class Store:
 
     @classmethod
     def existing(cls, path: str | Path) -> Store:
-        """The store at a path, to be read. Where only zipped bundles lie, it is a scratch copy of them."""
+        """The store at a path, to be read. Where only zipped bundles lie, it is a scratch copy of them.
+
+        Beside unpacked bundles a zip may only be an export of one of them: any other would be left out.
+        """
         if not Path(path).is_dir():
             raise BadInput(f"There is no store at {path}.", "Train something first: walkback train --help.")
         zipped = sorted(Path(path).glob("*.zip"))
-        unpacked = any(Path(path).glob(f"*/{MANIFEST}"))
-        return cls(_unpack(zipped) if zipped and not unpacked else path)
+        unpacked = {file.parent.name for file in Path(path).glob(f"*/{MANIFEST}")}
+        if not unpacked:
+            return cls(_unpack(zipped) if zipped else path)
+        if others := [archive.name for archive in zipped if archive.stem not in unpacked]:
+            listed = ", ".join(others)
+            raise BadInput(
+                f"The store {path} holds bundles, and zipped ones that are not among them: {listed}.",
+                "Unpack them with walkback bundle import, or move them away.",
+            )
+        return cls(path)
 
     def bundles(self) -> list[Bundle]:
         """Every bundle in name order; half-finished ones are in it too."""

@@ -6,7 +6,7 @@ Every sentence here is made from stored measurements: a control that was not run
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from walkback.report import words
 from walkback.report.answer import (
@@ -16,12 +16,12 @@ from walkback.report.answer import (
     EXACT,
     GAMMA,
     NOT_RUN,
-    NULL_P,
     REFERENCE,
     RHO,
     STATE,
     Answer,
     Measure,
+    at_layer,
     over_seeds,
     spread_column,
 )
@@ -38,7 +38,7 @@ from walkback.studies import (
     stem,
 )
 from walkback.studies.answers import Answers
-from walkback.studies.five_rule import LAYER_0
+from walkback.studies.five_rule import DEEP, LAYER_0
 
 ALPHA = 0.05
 T_975 = 4.303  # Student's 97.5 % point with two degrees of freedom: three seeds and nothing else
@@ -53,6 +53,7 @@ class Point:
     answer: Answer
     measure: Measure
     why: str
+    comparable: bool = True
 
     @property
     def measured(self) -> str:
@@ -61,7 +62,11 @@ class Point:
     @property
     def standing(self) -> str:
         row = self._row
-        return row["value_gap"] or compare(self.paper, row["value"], row["value_sd"])
+        if row["value_gap"]:
+            return str(row["value_gap"])
+        if not self.comparable:
+            return "not a reproduction"
+        return compare(self.paper, row["value"], row["value_sd"])
 
     @property
     def _row(self) -> Row:
@@ -85,21 +90,30 @@ def points_of(answers: Answers) -> list[Point]:
     bp, dfa, frozen = answers.of(five_rule.ARM, ("bp", "dfa", "frozen"))
     solved, few_step, *bridges = answers.of(bridges_and_ep.ARM)[:4]
     strong = answers.one(controls.SHORT, penalty.RULES["dfa"][-1])
-    rows = (("dfa, epoch 1", dfa.at(1)), ("dfa, converged", dfa), (strong.name, strong))
+    early = dfa.at(1)
+    rows = (("dfa, epoch 1", early), ("dfa, converged", dfa), (strong.name, strong))
     averaged = _averaged(answers)
     return [
         _point("bp, accuracy", bp, ACCURACY, _recipes(answers, "bp")),
         _point("dfa, accuracy", dfa, ACCURACY, _recipes(answers, "dfa")),
         _point("frozen, accuracy", frozen, ACCURACY, _frozen(answers)),
         _point("ep, accuracy", solved, ACCURACY, _solver(solved, few_step)),
-        *(_point(f"{b.name}, accuracy", b, ACCURACY, _BRIDGE) for b in bridges),
+        *(_bridge(b, m) for b in bridges for m in (ACCURACY, GAMMA, STATE, REFERENCE)),
+        _point("bp, Γ", bp, GAMMA, _gamma_of_bp(bp)),
+        _point("ep, Γ", solved, GAMMA, ""),
         _point("dfa, Γ", dfa, GAMMA, _layer_0(dfa)),
         _point("dfa, cosine of layer 0", dfa, LAYER_0, _layer_0(dfa)),
+        _point("dfa, cosine of deep layers", dfa, DEEP, _by_layer(dfa)),
         _point("dfa, ‖h_L‖", dfa, STATE, _scale(answers)),
         _point("dfa, ‖g_L‖", dfa, REFERENCE, _batch(dfa)),
         _point("bp, ‖g_L‖", bp, REFERENCE, _batch(bp)),
-        *(_point("deep cosine", answer, CLAMPED, _clamp(answer, row), row) for row, answer in rows[:2]),
+        *(_point("‖g_L‖", answer, REFERENCE, _batch(answer), row) for row, answer in rows),
+        *(
+            _point("deep cosine", answer, CLAMPED, f"{_clamp(answer, row)} {_by_layer(answer)}", row)
+            for row, answer in rows[:2]
+        ),
         _point("deep cosine", strong, CLAMPED, f"{_clamp(strong, strong.name)} {averaged}", strong.name),
+        _point("deep cosine", early, controls.NULL[0], "", controls.FRESH),
         *(_point("ρ", answer, RHO, _rho(answer), row) for row, answer in rows),
         _point("‖h_L‖", strong, STATE, averaged, strong.name),
     ]
@@ -111,6 +125,7 @@ def agreement_table(answers: Answers) -> Table:
         Column("paper", ("paper",)),
         Column("measured", ("measured",)),
         Column("seeds", ("seeds",)),
+        Column("epochs", ("epochs",)),
         Column("standing", ("standing",), numeric=False),
         Column("why", ("why",), numeric=False),
     )
@@ -120,14 +135,15 @@ def agreement_table(answers: Answers) -> Table:
             "paper": point.paper.text,
             "measured": point.measured,
             "seeds": len(point.answer.runs),
+            "epochs": point.answer.runs[0].epoch if point.answer.runs else None,
             "standing": point.standing,
             "why": point.why,
         }
         for point in points_of(answers)
     )
     caption = (
-        "The paper's numbers beside ours. Agrees: within two standard deviations over seeds, the paper's "
-        "and ours together, or within a factor of three of an order of magnitude."
+        "All of the paper's numbers beside ours. Agrees: within two standard deviations over seeds, the "
+        "paper's and ours together, or within a factor of three of an order of magnitude."
     )
     fields = tuple(column.fields[0] for column in columns)
     return Table("agreement", caption, columns, fields, rows)
@@ -142,27 +158,56 @@ def ep_against_frozen() -> str:
     low, high = map(words.points, (gain - reach, gain + reach))
     return (
         f"The paper's EP ({ep.text}) lies under its own frozen blocks ({frozen.text}), by "
-        f"{words.points(gain)} pp: the point rule of D3 fires on a row that the paper calls trustworthy. "
-        f"Over its three seeds the gain lies in [{low}, {high}] pp (95 %), which leaves it INCONCLUSIVE."
+        f"{words.points(-gain).lstrip('+')} pp: the point rule of D3 fires on a row that the paper calls "
+        f"trustworthy. Over its three seeds the gain lies in [{low}, {high}] pp (95 %), which leaves it "
+        "INCONCLUSIVE."
     )
 
 
 def weak_penalty(answers: Answers) -> str:
     """Whether the smaller penalty gives back a sound scale alone, or a direction too."""
     without, weak = answers.of(penalty.ARM, penalty.RULES["dfa"][:2])
-    said = f"{weak.name} could have relieved the scale alone, and left the deep cosine near zero"
-    before, norm = _mean(without, STATE), _mean(weak, STATE)
-    cosine, null = _mean(weak, EXACT), _mean(weak, NULL_P)
-    if before is None or norm is None or cosine is None or null is None:
-        return f"{said}: {NOT_RUN} (walkback audit penalty decides it)."
-    found = "outside" if null < ALPHA else "within"
-    return (
-        f"{said}. It brings ‖h_L‖ from {words.number(before)} to {words.number(norm)}, and a deep cosine "
-        f"of {words.cosine(cosine)}, {found} what fresh feedback gives (mean p {words.number(null)})."
+    if not weak.runs:
+        return f"What {weak.name} does to scale and direction: {NOT_RUN} (walkback audit penalty)."
+    told = " ".join(
+        f"{name} ‖h_L‖ is {words.number(_mean(answer, STATE))}, the exact deep cosine "
+        f"{words.cosine(_mean(answer, EXACT))}{_outside(answer)}."
+        for name, answer in ((f"Under {weak.name}", weak), ("Without the penalty", without))
+        if answer.runs
     )
+    return f"A weak penalty could relieve the scale and leave the direction where it was. {told}"
+
+
+def stem_effect(answers: Answers) -> str:
+    """What DFA's blocks are worth under each stem."""
+    told = []
+    for name, rules in (("backprop", (stem.BP_STEM, "frozen")), ("DFA", ("dfa", stem.DFA_STEM))):
+        trained, frozen = answers.of(stem.ARM, rules)
+        told.append(_effect(f"Training them under a {name} stem", trained, frozen, "stem", "stem"))
+    return " ".join(told)
+
+
+def _outside(answer: Answer) -> str:
+    """`, 3 of 4 layers outside the null of fresh feedback`, counted over seeds."""
+    ranks = [
+        run.number("alignment.null_p@1", layer)
+        for run in answer.runs
+        for layer in run.measurements.layers(run.epoch)[1:]
+    ]
+    known = [p for p in ranks if p is not None]
+    if not known:
+        return ""
+    outside = sum(p <= ALPHA for p in known)
+    return f", with {outside} of {len(known)} layers outside the null of fresh feedback (p ≤ {ALPHA:g})"
 
 
 _BRIDGE = "Our own reading of a name: no reproduction is claimed, and none is contradicted."
+
+
+def _bridge(answer: Answer, measure: Measure) -> Point:
+    why = _BRIDGE if measure is ACCURACY else ""
+    point = _point(f"{answer.name}, {measure.header}", answer, measure, why)
+    return replace(point, comparable=False)
 
 
 def _point(what: str, answer: Answer, measure: Measure, why: str, row: str = "") -> Point:
@@ -175,11 +220,12 @@ def _point(what: str, answer: Answer, measure: Measure, why: str, row: str = "")
 def _recipes(answers: Answers, rule: str) -> str:
     """What schedule, batch size and length are worth, each by a run that changes it alone."""
     main, short = answers.one(five_rule.ARM, rule), answers.one(penalty.ARM, rule)
+    constant, twice = answers.one(schedule.ARM, rule), answers.one(batch_size.ARM, rule)
     return " ".join(
         (
-            _effect("A constant rate", answers.one(schedule.ARM, rule), main, "schedule"),
-            _effect("Twice the batch", answers.one(batch_size.ARM, rule), short, "batch-size"),
-            _effect("Less training", short, main, "penalty"),
+            _effect("A constant rate", constant, main, "schedule", "five-rule"),
+            _effect("Twice the batch", twice, short, "batch-size", "penalty"),
+            _effect("Less training", short, main, "penalty", "five-rule"),
         )
     )
 
@@ -190,14 +236,16 @@ def _frozen(answers: Answers) -> str:
     return " ".join(
         (
             _recipes(answers, "frozen"),
-            _effect("A stem trained by DFA", dfa_stem, bp_stem, "stem"),
-            _effect("A stem that is not trained (shallow)", untrained, trained, "five-rule"),
+            _effect("A stem trained by DFA", dfa_stem, bp_stem, "stem", "stem"),
+            _effect("A stem that is not trained (shallow)", untrained, trained, "five-rule", "five-rule"),
         )
     )
 
 
-def _effect(change: str, changed: Answer, main: Answer, study: str) -> str:
+def _effect(change: str, changed: Answer, main: Answer, study: str, main_study: str) -> str:
     """Accuracy with a change against the same without it, over the seeds that both have."""
+    if changed.runs and not main.runs:
+        return f"{change}: run, but not what it is compared with (walkback audit {main_study})."
     theirs = {run.seed: run.accuracy for run in main.runs}
     pairs = [
         (run.accuracy, theirs[run.seed])
@@ -212,16 +260,21 @@ def _effect(change: str, changed: Answer, main: Answer, study: str) -> str:
         str(n) for n in dict.fromkeys((changed.spec["epochs"], main.spec["epochs"]))
     )
     return (
-        f"{change} gives {words.share(one)} instead of {words.share(other)} after {epochs} "
+        f"{change} gives {_fine(one)} instead of {_fine(other)} after {epochs} "
         f"epochs ({words.plural(len(pairs), 'seed')}): {words.points(one - other)} pp."
     )
+
+
+def _fine(share: float) -> str:
+    """With one digit more than tables have, so that a reader's subtraction gives the difference."""
+    return f"{share:.4f}".removeprefix("0")
 
 
 def _solver(solved: Answer, few_step: Answer) -> str:
     if not solved.runs or not few_step.runs:
         said = f"Solver: {NOT_RUN} (walkback audit bridges-and-ep decides it)."
     else:
-        said = _effect("Few steps of gradient descent", few_step, solved, "bridges-and-ep")
+        said = _effect("Few steps of descent", few_step, solved, "bridges-and-ep", "bridges-and-ep")
     return f"{said} {ep_against_frozen()}"
 
 
@@ -231,6 +284,33 @@ def _layer_0(dfa: Answer) -> str:
     if whole is None or deep is None:
         return ""
     return f"Without layer 0 the mean clamped cosine is {words.cosine(deep)}, not {words.cosine(whole)}."
+
+
+def _gamma_of_bp(bp: Answer) -> str:
+    """Backprop's exact cosine is 1 by definition: what it lacks, the clamp took."""
+    exact = _mean(bp, EXACT)
+    if exact is None:
+        return ""
+    return (
+        f"A library's cosine has a floor, which takes from small gradients. Exact: {words.cosine(exact)}."
+    )
+
+
+def _by_layer(answer: Answer) -> str:
+    """The deep layers one by one: their mean can be the first alone."""
+    if not answer.runs:
+        return ""
+    layers = range(1, five_rule.DEPTH + 1)
+    read = [_mean(answer, _at(layer)) for layer in layers]
+    if None in read:
+        return ""
+    deeper = words.mean_of(read[1:])
+    listed = ", ".join(words.cosine(value) for value in read)
+    return f"Layers 1 to {len(read)}, clamped: {listed}; {words.cosine(deeper)} without the first."
+
+
+def _at(layer: int) -> Measure:
+    return Measure(f"layer {layer}", "", at_layer("alignment.cosine_compat@1", layer), words.cosine)
 
 
 def _scale(answers: Answers) -> str:
@@ -247,8 +327,8 @@ def _batch(answer: Answer) -> str:
     if norm is None:
         return ""
     rows = answer.bundles[0].card["measured"]["batch"]
-    other = words.number(norm * rows / 128)
-    return f"Mean-reduced over {rows} rows; over 128, as the paper's batch may be, it is {other}."
+    others = (f"over {batch} {words.number(norm * rows / batch)}" for batch in (256, 128))
+    return f"Mean-reduced over {rows} rows; {', '.join(others)}. The paper does not say how many it took."
 
 
 def _clamp(answer: Answer, row: str) -> str:
@@ -256,7 +336,10 @@ def _clamp(answer: Answer, row: str) -> str:
     number, norm = published(row, "deep cosine"), published(row, "reference norm")
     assert number is not None and norm is not None
     read, true = number.value, unclamped(number.value, norm.value)
-    said = f"Read at ‖g‖ {norm.text}, the paper's {words.cosine(read)} could be {words.cosine(true)}."
+    said = (
+        f"A sample whose ‖g‖ is {norm.text} is read {words.number(true / read)} times too small; if all "
+        f"were, the paper's {words.cosine(read)} would be {words.cosine(true)}."
+    )
     if true == read:
         said = f"At the paper's ‖g‖, {norm.text}, the clamp takes nothing away."
     clamped, exact = _mean(answer, CLAMPED), _mean(answer, EXACT)
@@ -280,8 +363,8 @@ def _rho(answer: Answer) -> str:
     if ceiling is None:
         return "Full tier not measured: walkback measure adds it." if answer.runs else ""
     return (
-        f"Our step is relative to ‖h‖, and the exact gradient reaches {words.cosine(ceiling)}. An absolute "
-        "step of 1e-3, as is usual, loses even the gradient's own ρ where ‖h‖ is large."
+        f"Our step is relative to ‖h‖, and the exact gradient reaches {words.cosine(ceiling)}. The paper "
+        "does not state its step; one that does not grow with ‖h‖ drowns in rounding where ‖h‖ is large."
     )
 
 

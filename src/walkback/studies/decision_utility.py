@@ -30,7 +30,8 @@ def table_3(answers: Answers) -> Table:
     tail = [Column(name, (name,), numeric=False) for name in (*EVIDENCE, PAPER_LOGIC)]
     caption = (
         "Table 3 (ours: that part of the paper is lost). What each body of evidence decides: accuracy "
-        "above chance, then Γ above zero, then each detector added to them alone, then the whole protocol."
+        "above chance, then Γ above zero, then each detector added to them alone (D2 as r/128), then the "
+        "whole protocol, logic artifact, and logic paper in the last column."
     )
     return measured_table("table-3", caption, lines, [RULE], [], tail)
 

@@ -82,7 +82,9 @@ def table_1(rows: Sequence[Answer]) -> Table:
         "Table 1. Test accuracy and mean cosine Γ at the last epoch, mean ± standard deviation over seeds, "
         "and what they decide: the status quo trusts accuracy above chance with a positive Γ, the protocol "
         "also asks its three detectors. Both bridges are our own reading of two names; numbers made with "
-        "them are not a reproduction of the paper's. A baseline gets no verdict."
+        "them are not a reproduction of the paper's. A baseline gets no verdict. A rule is judged against "
+        "frozen blocks of its own recipe, so one of 30 epochs against those after 30, which the penalty "
+        "study has."
     )
     return measured_table("table-1", caption, lines, [RULE], [ACCURACY, GAMMA, GAMMA_CONCAT], DECIDED)
 
@@ -95,7 +97,9 @@ def counts(rows: Sequence[Answer]) -> Table:
     found = []
     for name, members in sets.items():
         decided = [_decided(five[rule]) for rule in members]
-        found.append({"rules": name, **{key: _count([row[key] for row in decided]) for key in keys}})
+        found.append(
+            {"rules": name, **{key: count_walked_back([row[key] for row in decided]) for key in keys}}
+        )
     caption = "How many of the paper's five rules each reading walks back."
     columns = (Column("rules", ("rules",), numeric=False), *DECIDED)
     return Table("table-1-counts", caption, columns, ("rules", *keys), tuple(found))
@@ -150,8 +154,8 @@ def _decided(answer: Answer) -> Row:
     }
 
 
-def _count(decided: Sequence[str]) -> str:
-    """`2 of 4 (1 not run, 1 open)`: what is not decided is never counted as trusted."""
+def count_walked_back(decided: Sequence[str]) -> str:
+    """`2 of 4 (1 not run, 1 not decided)`: what is not decided is never counted as trusted."""
     ran = [word for word in decided if word != NOT_RUN]
     back = sum(word == "walked back" or word.startswith("FAIL") for word in ran)
     trusted = sum(word in ("trustworthy", "PASS") for word in ran)
@@ -169,9 +173,9 @@ def figures(answers: Answers) -> list[Drawing]:
 
 STUDY = Study(
     "five-rule",
-    "Which rules does the protocol trust on CIFAR-10 after 100 epochs, and which does it walk back?",
+    "Which rules does the protocol trust on CIFAR-10, and which does it walk back?",
     (ARM,),
-    ours="the schedule (cosine); the paper does not state its own",
+    ours="the schedule (cosine), as the paper does not state its own; 30 epochs of EP and the bridges",
     tables=tables,
     figures=figures,
 )

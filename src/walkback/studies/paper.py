@@ -106,7 +106,9 @@ def _observations(answers: Answers) -> dict[str, str]:
     every = five_rule.counts(rows).rows[0]
     dfa, penalised = answers.one(five_rule.ARM, "dfa"), answers.of(penalty.ARM, penalty.RULES["dfa"][1:])
     return {
-        "five-rule": f"The status quo walks back {every['quo']}; the protocol {every['protocol']} (logic "
+        "five-rule": NOT_RUN.capitalize() + "."
+        if every["quo"] == NOT_RUN
+        else f"The status quo walks back {every['quo']}; the protocol {every['protocol']} (logic "
         f"paper), {every['artifact']} (logic artifact).",
         "decision-utility": _evidence_counts(answers),
         "temporal-replay": _first_epochs(answers),
@@ -129,17 +131,18 @@ def _numbers(answer: Answer, measures: Sequence[Measure]) -> str:
 
 
 def _evidence_counts(answers: Answers) -> str:
-    decided = [decision_utility.decided(answer) for answer in decision_utility.audited(answers)]
-    ran = [row for row in decided if row["full"] != NOT_RUN]
+    decided = {a.name: decision_utility.decided(a) for a in decision_utility.audited(answers)}
+    ran = {name: row for name, row in decided.items() if row["full"] != NOT_RUN}
     if not ran:
         return NOT_RUN.capitalize() + "."
-    counts = (f"{name}: {sum(row[name] == 'walked back' for row in ran)}" for name in EVIDENCE)
-    return f"Rules walked back, of {len(ran)} run: {', '.join(counts)}."
+    count = five_rule.count_walked_back
+    counts = (f"{name}: {count([row[name] for row in ran.values()])}" for name in EVIDENCE)
+    return f"Walked back, of {', '.join(ran)}: {', '.join(counts)}."
 
 
 def _first_epochs(answers: Answers) -> str:
     said, table = [], temporal_replay.first_table(answers)[0]
-    for rule in ("bp", "dfa"):
+    for rule in ("bp", "dfa", "fa"):
         recipe = answers.one(five_rule.ARM, rule).recipe
         rows = [row for row in table.rows if (row["rule"], row["recipe"]) == (rule, recipe)]
         said.append(f"{rule}: " + ", ".join(f"{d} {_span(rows, d)}" for d in DETECTORS))
@@ -152,11 +155,14 @@ def _span(rows: Sequence[Row], check: str) -> str:
     known = [row for row in ran if not row[f"{check}_gap"]]
     if not known:
         return "not known" if ran else NOT_RUN
-    epochs = [row[f"{check}_first"] for row in known if row[f"{check}_first"] is not None]
-    if not epochs:
+    fired = [row for row in known if row[f"{check}_first"] is not None]
+    if not fired:
         return "never"
+    epochs = [row[f"{check}_first"] for row in fired]
     span = f"{min(epochs)}" if min(epochs) == max(epochs) else f"{min(epochs)}–{max(epochs)}"
-    return span if len(epochs) == len(known) else f"{span} on {len(epochs)} of {len(known)} seeds"
+    notes = [f"on {len(fired)} of {len(known)} seeds"] * (len(fired) < len(known))
+    notes += ["does not stay"] * any(row[f"{check}_stays"] is None for row in fired)
+    return f"{span} ({', '.join(notes)})" if notes else span
 
 
 def _nulls(answers: Answers) -> str:

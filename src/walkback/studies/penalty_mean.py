@@ -18,11 +18,14 @@ ARM = Arm((*RULES, "frozen"), NET, DATA, seeds=SEEDS[:1], recipe=recipe(SHORT_EP
 def mean_table(answers: Answers) -> list[Table]:
     """DFA under each weight, the penalty summed and averaged over features."""
     pairs = zip(penalty.WEIGHTS, penalty.RULES["dfa"][1:], RULES, strict=True)
-    lines = [
-        Line({"rule": f"dfa, λ = {weight}", "over": over}, answers.one(arm, rule), _PAPER[weight])
-        for weight, summed, averaged in pairs
-        for over, arm, rule in (("sum", penalty.ARM, summed), ("mean", ARM, averaged))
-    ]
+    lines = []
+    for weight, summed, averaged in pairs:
+        changed = answers.one(ARM, averaged)
+        usual = answers.one(penalty.ARM, summed).beside(changed)
+        lines += [
+            Line({"rule": f"dfa, λ = {weight}", "over": over}, answer, _PAPER[weight])
+            for over, answer in (("sum", usual), ("mean", changed))
+        ]
     lead = [RULE, Column("over features", ("over",), numeric=False)]
     caption = (
         "The same penalty summed over the features of a branch and averaged over them, which is a weight "
