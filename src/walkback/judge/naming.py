@@ -61,13 +61,18 @@ def run_names(bundles: Sequence[Bundle]) -> dict[Path, str]:
 
 
 def _differing(spec: dict[str, Any], twins: Sequence[dict[str, Any]]) -> str:
-    """The settings of a recipe that its namesakes do not share, as `lr=0.01, epochs=5`."""
-    found = []
-    for key, value in spec.items():
-        others = [twin.get(key) for twin in twins]
-        if key != "seed" and any(other != value for other in others) and not _is_hash(value):
-            found.append(f"{key}={_shortened(value, others)}")
-    return ", ".join(found)
+    """As few settings as tell a recipe from all its namesakes, as `lr=0.01, epochs=5`."""
+    usable = [key for key, value in spec.items() if key != "seed" and not _is_hash(value)]
+    left, chosen = [twin for twin in twins if twin != spec], set()
+    while left:
+        telling = {key: sum(twin.get(key) != spec[key] for twin in left) for key in usable}
+        best = max(usable, key=lambda key: telling[key])
+        if not telling[best]:
+            break
+        chosen.add(best)
+        left = [twin for twin in left if twin.get(best) == spec[best]]
+    values = {key: _shortened(spec[key], [twin.get(key) for twin in twins]) for key in usable}
+    return ", ".join(f"{key}={values[key]}" for key in usable if key in chosen)
 
 
 def _shortened(value: Any, others: Sequence[Any]) -> Any:

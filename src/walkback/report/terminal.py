@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-_WHOLE = ("D3 gain", "verdict")  # columns whose words are never broken
+_FOLDS = "rule"  # the column that gives way where the others need the width
 STYLES = {"pass": "green", "fail": "red", "open": "yellow", "base": "dim"}
 
 
@@ -33,11 +33,11 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
             Text(column.title.replace(" ", "\n")),
             justify="right" if column.numeric else "left",
             overflow="fold",
-            no_wrap=column.header in _WHOLE,
+            no_wrap=column.header != _FOLDS,
         )
     for item, cells in zip(judged, source.cells(), strict=True):
         plain = [Text(cell.replace(" [", "\n[").replace(" (", "\n(")) for cell in cells[1:-1]]
-        shown.add_row(Text(cells[0]), *plain, _mark(item.verdict))
+        shown.add_row(Text(cells[0]), *plain, _mark(item.verdict, ",\n  "))
     return shown
 
 
@@ -56,11 +56,11 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
         console.print(Text(note, style="dim"))
 
 
-def _mark(verdict: Verdict) -> Text:
+def _mark(verdict: Verdict, comma: str = ", ") -> Text:
     from rich.text import Text
 
     tone = words.tone_of(verdict)
-    badge = "baseline" if words.is_baseline(verdict) else verdict.verdict
+    badge = "baseline" if words.is_baseline(verdict) else verdict.verdict.replace(", ", comma)
     return Text(f"{tone.sign} {badge}", style=STYLES[tone.name])
 
 
