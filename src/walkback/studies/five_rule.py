@@ -31,7 +31,7 @@ from walkback.report.published import PROTOCOL, STATUS_QUO
 from walkback.report.tables import Column, Row, Table
 from walkback.studies import bridges_and_ep
 from walkback.studies.answers import Answers
-from walkback.studies.bridges_and_ep import BRIDGES, EP, FEW_STEP_EP
+from walkback.studies.bridges_and_ep import BRIDGES, EP, FEW_STEP_EP, FEW_STEP_NAME
 from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, recipe
 from walkback.studies.study import Arm, Study
 
@@ -66,7 +66,7 @@ def rows_of(answers: Answers) -> list[Answer]:
     bp, dfa, frozen, fa, shallow = answers.of(ARM)
     solved, few_step, *bridges = answers.of(bridges_and_ep.ARM, (EP, FEW_STEP_EP, *BRIDGES))
     long = replace(answers.one(bridges_and_ep.LONG_EP, EP), name="ep, 100 epochs")
-    few_step = replace(few_step, name="ep, few-step")
+    few_step = replace(few_step, name=FEW_STEP_NAME)
     return [bp, solved, dfa, *bridges, frozen, few_step, long, fa, shallow]
 
 
