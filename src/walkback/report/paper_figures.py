@@ -78,8 +78,8 @@ _TEXTS = {
         "reference gradient; measured seeds as dots, the paper's numbers as open diamonds.",
         "Figure 1. The audit of whole rules at the last epoch. Under each rule: its verdict, logic paper. "
         "Dots: seeds; bar: their mean; open diamond: the paper's number, with its deviation over seeds. "
-        "Dotted: frozen blocks after 100 epochs; dashed: where D2 fires, taken literally (a gradient "
-        "smaller than that).",
+        "Dotted: frozen blocks of the rule's own recipe; dashed: where D2 fires, taken literally (a "
+        "gradient smaller than that).",
     ),
     "figure-2": FigureText(
         "figure-2",
@@ -137,12 +137,19 @@ def draw_five_rules(rows: Sequence[Answer]) -> Figure:
                 spread = None if number.sd is None else [number.sd]
                 axis.errorbar([number.value], [place + 0.2], xerr=spread, **_DIAMOND)
         axis.tick_params(labelleft=axis is axes[0])
-    frozen = next(row for row in rows if row.name == "frozen")
-    if frozen.runs:
-        axes[0].axvline(_mean(frozen, ACCURACY), **_FROZEN)
+    for place, row in enumerate(rows):
+        if (beside := _baseline(row)) is not None:
+            axes[0].plot([beside] * 2, [place - 0.4, place + 0.4], **_FROZEN)
     axes[3].axvline(Thresholds().compat, **_LIMIT)
     _legend(figure, [_key("o", _INK, "measured"), _key("D", "white", "paper")])
     return figure
+
+
+def _baseline(row: Answer) -> float | None:
+    """The mean accuracy of the frozen blocks that a rule was judged against; None for a baseline."""
+    if row.case is None or row.runs[0].role == "baseline":
+        return None
+    return words.mean_of([None if base is None else base.accuracy for base in row.case.baselines])
 
 
 def draw_time_and_nets(time: Sequence[Answer], nets: Mapping[str, Sequence[Answer]]) -> Figure:
