@@ -39,6 +39,14 @@ def test_a_sweep_counts_the_epochs_of_the_run_whose_verdict_it_shows(both: list[
     assert {row["rule"]: row["outcome"] for row in rows} == {SHORT: "FAIL", LONG: "PASS"}
 
 
+def test_under_a_grid_the_chosen_rate_keeps_its_counts(runs: Any) -> None:
+    for rate, held_out in ((0.01, 0.5), (0.1, 0.9)):
+        for rule in ("dfa", "frozen"):
+            runs.add(rule, lr=rate, lr_grid="0.01,0.1", accuracy=held_out, growth=900.0)
+    rows = [row for row in sweep(Store(runs.path).bundles()) if row["threshold"] == "growth"]
+    assert {row["known"] for row in rows} == {2}
+
+
 def test_ablation_and_multiverse_name_the_recipe(both: list[Bundle]) -> None:
     assert {row["rule"]: row["full"] for row in ablate(both)} == {SHORT: "walked back", LONG: "trustworthy"}
     assert {row["rule"]: row["default"] for row in multiverse(both)} == {SHORT: "FAIL", LONG: "PASS"}

@@ -172,7 +172,7 @@ def test_a_folder_of_exported_bundles_is_read_as_the_store_they_came_from(bundle
     bundle.export(bundle.path.parent / f"{bundle.path.name}.zip")
     assert Store.existing(bundle.path.parent).path == bundle.path.parent, "folders come before their zips"
     (bundle.path.parent / "other.zip").write_bytes((tmp_path / "run.zip").read_bytes())
-    with pytest.raises(BadInput, match=r"not among them: other\.zip"):
+    with pytest.raises(BadInput, match=r"the name of none of them: other\.zip"):
         Store.existing(bundle.path.parent)
 
 

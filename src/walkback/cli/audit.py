@@ -23,7 +23,7 @@ EXAMPLE = "Example: walkback audit dose-response --plan"
 def audit(
     study: Annotated[str, typer.Argument(help="See walkback ls studies.")],
     plan: Annotated[
-        bool, typer.Option("--plan", help="Runs, epochs, hours and disk; nothing is trained.")
+        bool, typer.Option("--plan", help="Runs, epochs, hours and disk, from a short piece of each.")
     ] = False,
     judge_only: Annotated[
         bool, typer.Option("--judge-only", help="Report what the store holds; train nothing.")
@@ -55,7 +55,8 @@ def audit(
         known = data_of(folder, [arm.data for arm in chosen.arms])
         return _show_answer(chosen, known, folder, out, logic, json)
     check_device(device)
-    data, folder = chosen.load(data_dir), Store(store)
+    reads = judge_only and Path(store).is_dir()
+    data, folder = chosen.load(data_dir), Store.existing(store) if reads else Store(store)
     specs, held = chosen.runs(data), list(data.values())
     if plan:
         return _show_plan(chosen, specs, folder, held, workers or default_workers(), json)

@@ -90,6 +90,11 @@ def _measured(path: Path) -> list[Bundle]:
     return found
 
 
+def _shown(column: str, value: Any) -> str:
+    """An epoch that does not exist never came; a captured model has no seed."""
+    return str(value) if value is not None else "never" if column in ("first", "stays_from") else "—"
+
+
 def _show(answer: dict[str, Any], rows: Sequence[dict[str, Any]], json: bool) -> None:
     if json:
         emit_json(answer)
@@ -101,5 +106,5 @@ def _show(answer: dict[str, Any], rows: Sequence[dict[str, Any]], json: bool) ->
     for column in rows[0] if rows else ("nothing to judge",):
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(Text("never" if value is None else str(value)) for value in row.values()))
+        table.add_row(*(Text(_shown(name, value)) for name, value in row.items()))
     stdout_console().print(table)

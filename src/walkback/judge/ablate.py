@@ -30,9 +30,9 @@ def ablate(
 
 def decisions(item: Judged) -> dict[str, str]:
     """What each body of evidence decides about one rule."""
-    above_chance = _every(_above_chance(run) for run in item.runs)
+    above_chance = _most(_above_chance(run) for run in item.runs)
     gammas = [run.number("alignment.gamma_mean@1") for run in item.runs]
-    aligned = _every(None if gamma is None else gamma > 0 for gamma in gammas)
+    aligned = _most(None if gamma is None else gamma > 0 for gamma in gammas)
     status_quo = _both(above_chance, aligned)
     fires = {reason.check: reason.fires for reason in item.verdict.reasons}
     decided = {
@@ -52,7 +52,7 @@ def _full(verdict: Verdict) -> bool | None:
     return {"PASS": True, "FAIL": False}.get(verdict.outcome.value)
 
 
-def _every(states: Any) -> bool | None:
+def _most(states: Any) -> bool | None:
     """True if most seeds say so; None if any is unknown and could turn it."""
     said = list(states)
     yes, unknown = said.count(True), said.count(None)

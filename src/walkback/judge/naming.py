@@ -36,7 +36,7 @@ def group_key(bundle: Bundle) -> str:
 
 
 def names_of(items: Sequence[Named]) -> list[str]:
-    """A name for each: its label, and where labels repeat, the settings that tell them apart."""
+    """A name for each: its label; where labels repeat, with settings that tell them apart, or the id."""
     labels = Counter(item.label for item in items)
     names = []
     for item in items:
@@ -61,7 +61,7 @@ def run_names(bundles: Sequence[Bundle]) -> dict[Path, str]:
 
 
 def _differing(spec: dict[str, Any], twins: Sequence[dict[str, Any]]) -> str:
-    """As few settings as tell a recipe from all its namesakes, as `lr=0.01, epochs=5`."""
+    """A few settings that together tell a recipe from all its namesakes, as `lr=0.01, epochs=5`."""
     usable = [key for key, value in spec.items() if key != "seed" and not _is_hash(value)]
     left, chosen = [twin for twin in twins if twin != spec], set()
     while left:

@@ -9,6 +9,7 @@ from typing import Any
 from walkback.judge.assemble import gather
 from walkback.judge.naming import names_of, run_names
 from walkback.judge.replay import History, ask, histories
+from walkback.judge.select import select_rates
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle
 
@@ -28,7 +29,7 @@ def sweep(
     and how often its detector fires over seeds and epochs."""
     grid = grid or ({**GRID, "compat": GRID["validity"]} if logic == "paper" else GRID)
     cases, runs = gather(bundles), histories(bundles)
-    names, run_of = names_of([case.judge(logic=logic) for case in cases]), run_names(bundles)
+    names, run_of = names_of([case.judge(logic=logic) for case in cases]), run_names(select_rates(bundles))
     rows: list[dict[str, Any]] = []
     for name, values in grid.items():
         if logic == "paper" and name == "validity":

@@ -82,7 +82,7 @@ class EPKernel(ABC):
         return torch.cat((tensor, tensor), out=self._rows(name, tensor, times=2))
 
     def signed_beta(self, error: Tensor) -> Tensor:
-        """−β for each row of the phase at +β, +β for the other's: what an error pulls by."""
+        """−β for each row of the phase at +β, +β for the other's: the factor of an error in the nudge."""
         column = self._rows("signed beta", error, width=1)
         for half, beta in zip(column.chunk(2), (self.beta, -self.beta), strict=True):
             half.fill_(-beta)
@@ -235,7 +235,8 @@ class HopfieldKernel(EPKernel):
             self.feed_back(rates[index + 1], weight, onto=onto[index])
 
     def _settle_free(self, drive: Tensor, weights: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
-        """What moves is 2s: with `h = σ(2s) − ½ = ρ/2`, it is pulled to `2 ρ' F(ρ) = (1 − 4 h²) F(4 h)`."""
+        """What moves is 2s, pulled to `2 ρ' F(s) = (1 − 4 h²) (2 d + 4 V h)`, with `h = σ(2s) − ½ = ρ/2`, the
+        drive d, and V what the weights make of a layer's neighbours."""
         half, square, pull = (self._rows(name, drive) for name in ("rates", "square", "pull"))
         doubled = torch.mul(drive, 2, out=self._rows("doubled", drive))
         s = torch.mul(doubled, self.net.step.step_size, out=places[0])
@@ -255,8 +256,8 @@ class HopfieldKernel(EPKernel):
     ) -> Tensor:
         """How ρ(s) has changed at +β and, under it, at −β.
 
-        With `c = ρ(s) − ρ(s0)` and `k = ρ'(s0) − ρ'(s) = c (2 ρ(s0) + c)`, and as F is linear,
-        `ρ'(s) F(s) − ρ'(s0) F(s0) = ρ'(s0) F(c) − k F(s)`.
+        With `c = ρ(s) − ρ(s0)` and `k = ρ'(s0) − ρ'(s) = c (2 ρ(s0) + c)`, and as `F(s) = F(s0) + V c`,
+        `ρ'(s) F(s) − ρ'(s0) F(s0) = ρ'(s0) V c − k F(s)`.
         """
         rates, fields = self._twice("both rates", rates), self._twice("both fields", fields)
         rest = self._twice("both rest", rest)
@@ -316,7 +317,7 @@ def tanh_change(move: Tensor, t: Tensor, out: Tensor, scratch: Tensor) -> Tensor
 
 
 def within(move: Tensor, reach: float) -> bool:
-    """Whether no number lies farther than `reach` from 0; NaN does."""
+    """Whether no number lies farther than `reach` from 0; with a NaN among them, no."""
     low, high = torch.aminmax(move)
     return -reach <= float(low) and float(high) <= reach
 

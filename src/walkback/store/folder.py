@@ -24,7 +24,8 @@ class Store:
     def existing(cls, path: str | Path) -> Store:
         """The store at a path, to be read. Where only zipped bundles lie, it is a scratch copy of them.
 
-        Beside unpacked bundles a zip may only be an export of one of them: any other would be left out.
+        Beside unpacked bundles a zip must bear the name of one, as its export does; any other would be
+        left out.
         """
         if not Path(path).is_dir():
             raise BadInput(f"There is no store at {path}.", "Train something first: walkback train --help.")
@@ -35,7 +36,7 @@ class Store:
         if others := [archive.name for archive in zipped if archive.stem not in unpacked]:
             listed = ", ".join(others)
             raise BadInput(
-                f"The store {path} holds bundles, and zipped ones that are not among them: {listed}.",
+                f"The store {path} holds bundles, and zips that bear the name of none of them: {listed}.",
                 "Unpack them with walkback bundle import, or move them away.",
             )
         return cls(path)

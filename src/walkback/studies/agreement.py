@@ -188,7 +188,7 @@ def stem_effect(answers: Answers) -> str:
 
 
 def _outside(answer: Answer) -> str:
-    """`, 3 of 4 layers outside the null of fresh feedback`, counted over seeds."""
+    """`, with 3 of 4 layers outside the null of fresh feedback`, counted over seeds."""
     ranks = [
         run.number("alignment.null_p@1", layer)
         for run in answer.runs

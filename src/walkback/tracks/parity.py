@@ -128,7 +128,7 @@ class Trained:
 
 
 def report_identity(lab: Lab) -> None:
-    """Section by section what an EP arm must be; a backprop that merely bears the name is not."""
+    """One by one, what an EP arm must be; a backprop that merely bears the name is not."""
     batch = ep_identity.identity_net(lab.generator("identity"))
     rule = _ep(lab)
     lab.report("graph", ep_identity.blocks_in_one_graph(rule, *batch))
