@@ -235,8 +235,8 @@ class HopfieldKernel(EPKernel):
             self.feed_back(rates[index + 1], weight, onto=onto[index])
 
     def _settle_free(self, drive: Tensor, weights: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
-        """What moves is 2s, pulled to `2 ρ' F(s) = (1 − 4 h²) (2 d + 4 V h)`, with `h = σ(2s) − ½ = ρ/2`, the
-        drive d, and V what the weights make of a layer's neighbours."""
+        """What moves is 2s, pulled to `2 ρ' F(s) = (1 − 4 h²) (2 d + 4 V h)`, with `h = σ(2s) − ½ = ρ/2`,
+        the drive d, and V what the weights make of a layer's neighbours."""
         half, square, pull = (self._rows(name, drive) for name in ("rates", "square", "pull"))
         doubled = torch.mul(drive, 2, out=self._rows("doubled", drive))
         s = torch.mul(doubled, self.net.step.step_size, out=places[0])
