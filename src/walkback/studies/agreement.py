@@ -89,6 +89,7 @@ def compare(paper: Published, mean: float, sd: float | None) -> str:
 def points_of(answers: Answers) -> list[Point]:
     bp, dfa, frozen = answers.of(five_rule.ARM, ("bp", "dfa", "frozen"))
     solved, few_step, *bridges = answers.of(bridges_and_ep.ARM)[:4]
+    short_bp = answers.one(bridges_and_ep.ARM, "bp")
     strong = answers.one(controls.SHORT, penalty.RULES["dfa"][-1])
     early = dfa.at(1)
     rows = (("dfa, epoch 1", early), ("dfa, converged", dfa), (strong.name, strong))
@@ -97,10 +98,10 @@ def points_of(answers: Answers) -> list[Point]:
         _point("bp, accuracy", bp, ACCURACY, _recipes(answers, "bp")),
         _point("dfa, accuracy", dfa, ACCURACY, _recipes(answers, "dfa")),
         _point("frozen, accuracy", frozen, ACCURACY, _frozen(answers)),
-        _point("ep, accuracy", solved, ACCURACY, _solver(solved, few_step)),
+        _point("ep, accuracy", solved, ACCURACY, _solver(solved, few_step, short_bp)),
         *(_bridge(b, m) for b in bridges for m in (ACCURACY, GAMMA, STATE, REFERENCE)),
         _point("bp, Γ", bp, GAMMA, _gamma_of_bp(bp)),
-        _point("ep, Γ", solved, GAMMA, ""),
+        _point("ep, Γ", solved, GAMMA, _settled(solved)),
         _point("dfa, Γ", dfa, GAMMA, _layer_0(dfa)),
         _point("dfa, cosine of layer 0", dfa, LAYER_0, _layer_0(dfa)),
         _point("dfa, cosine of deep layers", dfa, DEEP, _by_layer(dfa)),
@@ -270,12 +271,19 @@ def _fine(share: float) -> str:
     return f"{share:.4f}".removeprefix("0")
 
 
-def _solver(solved: Answer, few_step: Answer) -> str:
-    if not solved.runs or not few_step.runs:
-        said = f"Solver: {NOT_RUN} (walkback audit bridges-and-ep decides it)."
-    else:
-        said = _effect("Few steps of descent", few_step, solved, "bridges-and-ep", "bridges-and-ep")
-    return f"{said} {ep_against_frozen()}"
+def _solver(solved: Answer, few_step: Answer, bp: Answer) -> str:
+    """Settled EP against backprop, and hurried EP against settled: whether the solver is the difference."""
+    study = "bridges-and-ep"
+    settled = _effect("EP that settles, in place of backprop,", solved, bp, study, study)
+    hurried = _effect("A few steps of descent, in place of settling,", few_step, solved, study, study)
+    return f"{settled} {hurried} {ep_against_frozen()}"
+
+
+def _settled(ep: Answer) -> str:
+    residual = words.mean_of([run.number("settling.residual@1") for run in ep.runs])
+    if residual is None:
+        return ""
+    return f"Where the states come to rest the credit is the gradient; residual {words.number(residual)}."
 
 
 def _layer_0(dfa: Answer) -> str:
