@@ -274,8 +274,8 @@ def _fine(share: float) -> str:
 def _solver(solved: Answer, few_step: Answer, bp: Answer) -> str:
     """Settled EP against backprop, and hurried EP against settled: whether the solver is the difference."""
     study = "bridges-and-ep"
-    settled = _effect("EP that settles, in place of backprop,", solved, bp, study, study)
-    hurried = _effect("A few steps of descent, in place of settling,", few_step, solved, study, study)
+    settled = _effect("EP that settles in place of backprop", solved, bp, study, study)
+    hurried = _effect("A few steps of descent in place of settling", few_step, solved, study, study)
     return f"{settled} {hurried} {ep_against_frozen()}"
 
 
