@@ -42,6 +42,11 @@ class Answers:
     def one(self, arm: Arm, rule: str) -> Answer:
         return self.of(arm, [rule])[0]
 
+    def without_and_with(self, usual: Arm, rule: str, arm: Arm, changed: str = "") -> tuple[Answer, Answer]:
+        """A rule as the headline has it and with one thing changed, over the seeds of the control alone."""
+        control = self.one(arm, changed or rule)
+        return self.one(usual, rule).beside(control), control
+
     def histories(self, answer: Answer) -> list[History]:
         """Every run of an answer at each of its epochs, beside its baseline then."""
         return [self._histories[bundle.path.name] for bundle in answer.bundles]

@@ -20,12 +20,9 @@ def batch_table(answers: Answers) -> list[Table]:
     """Each rule at the headline's batch and at twice that, at the length of the penalty study."""
     lines = []
     for rule in ARM.rules:
-        changed = answers.one(ARM, rule)
-        usual = answers.one(penalty.ARM, rule).beside(changed)
-        lines += [
-            Line({"rule": rule, "batch": batch}, answer)
-            for batch, answer in (("128", usual), (str(BATCH), changed))
-        ]
+        both = answers.without_and_with(penalty.ARM, rule, ARM)
+        for batch, answer in zip(("128", str(BATCH)), both, strict=True):
+            lines.append(Line({"rule": rule, "batch": batch}, answer))
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY)]
     caption = "The batch size in training, seed by seed: everything else is the same."
     return [measured_table("batch-size", caption, lines, [RULE, Column("batch", ("batch",))], measures)]

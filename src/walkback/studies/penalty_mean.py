@@ -20,12 +20,9 @@ def mean_table(answers: Answers) -> list[Table]:
     pairs = zip(penalty.WEIGHTS, penalty.RULES["dfa"][1:], RULES, strict=True)
     lines = []
     for weight, summed, averaged in pairs:
-        changed = answers.one(ARM, averaged)
-        usual = answers.one(penalty.ARM, summed).beside(changed)
-        lines += [
-            Line({"rule": f"dfa, λ = {weight}", "over": over}, answer, _PAPER[weight])
-            for over, answer in (("sum", usual), ("mean", changed))
-        ]
+        both = answers.without_and_with(penalty.ARM, summed, ARM, averaged)
+        for over, answer in zip(("sum", "mean"), both, strict=True):
+            lines.append(Line({"rule": f"dfa, λ = {weight}", "over": over}, answer, _PAPER[weight]))
     lead = [RULE, Column("over features", ("over",), numeric=False)]
     caption = (
         "The same penalty summed over the features of a branch and averaged over them, which is a weight "

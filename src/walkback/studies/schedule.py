@@ -17,12 +17,9 @@ def schedule_table(answers: Answers) -> list[Table]:
     """Each rule under the headline's schedule and under a constant rate."""
     lines = []
     for rule in ARM.rules:
-        changed = answers.one(ARM, rule)
-        usual = answers.one(five_rule.ARM, rule).beside(changed)
-        lines += [
-            Line({"rule": rule, "schedule": schedule}, answer, rule)
-            for schedule, answer in (("cosine", usual), ("constant", changed))
-        ]
+        both = answers.without_and_with(five_rule.ARM, rule, ARM)
+        for schedule, answer in zip(("cosine", "constant"), both, strict=True):
+            lines.append(Line({"rule": rule, "schedule": schedule}, answer, rule))
     lead = [RULE, Column("schedule", ("schedule",), numeric=False)]
     caption = "The learning-rate schedule, seed by seed: everything else is the same."
     return [measured_table("schedule", caption, lines, lead, [ACCURACY, STATE, VALIDITY])]
