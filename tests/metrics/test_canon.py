@@ -15,7 +15,6 @@ from sklearn.metrics import mutual_info_score
 
 from walkback.core.errors import BadInput
 from walkback.metrics import canon
-from walkback.metrics.compat import partial_spearman, ranks
 
 
 def grid(seed: int, seeds: int = 2):
@@ -278,41 +277,6 @@ def test_the_detectable_effect_is_found_four_times_in_five():
         effect = canon.minimum_detectable(n, k).value
         shift = math.atanh(effect) * math.sqrt(n - k - 3) / 1.06
         assert stats.norm.sf(stats.norm.ppf(0.975) - shift) == pytest.approx(0.8)
-
-
-def test_the_temporal_curve_takes_epochs_that_both_columns_have():
-    rng = np.random.default_rng(0)
-    target = rng.normal(size=50)
-    names = [
-        "sam_ep5",
-        "sam_ep20",
-        "sam_ep100",
-        "val_loss_ep20",
-        "val_loss_ep5",
-        "val_loss",
-        "asam_ep5",
-        "sam_epx",
-    ]
-    columns = {name: target + rng.normal(size=50) for name in names}
-    control = rng.normal(size=50)
-    curve = canon.temporal_curve(columns, "sam", "val_loss", target, control)
-    assert [m.epoch for m in curve] == [5, 20]
-    metric, loss = columns["sam_ep5"], columns["val_loss_ep5"]
-    given_loss = partial_spearman(metric, target, np.column_stack([ranks(loss), ranks(control)]))
-    given_metric = partial_spearman(loss, target, np.column_stack([ranks(metric), ranks(control)]))
-    assert curve[0].metric_given_loss == given_loss.partial
-    assert curve[0].loss_given_metric == given_metric.partial
-    assert curve[0].metric_raw == pytest.approx(stats.spearmanr(metric, target).statistic)
-    assert curve[0].metric_with_loss == pytest.approx(stats.spearmanr(metric, loss).statistic)
-
-
-def test_a_metric_that_is_the_loss_has_no_partial_value_at_that_epoch():
-    target = np.random.default_rng(0).normal(size=20)
-    loss = np.random.default_rng(1).normal(size=20)
-    columns = {"m_ep1": np.exp(loss), "val_loss_ep1": loss, "m_ep2": loss * 0, "val_loss_ep2": loss}
-    same, constant = canon.temporal_curve(columns, "m", "val_loss", target)
-    assert math.isnan(same.metric_given_loss) and "alike" in same.reason and same.metric_with_loss == 1.0
-    assert math.isnan(constant.metric_raw) and constant.reason
 
 
 @pytest.mark.parametrize("bad", [np.zeros(10), np.full(10, np.nan), np.r_[np.inf, np.arange(9.0)]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +12,17 @@ from walkback.cli import stages
 from walkback.cli.output import Json, emit_json, stdout_console
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from walkback.core.verdict import Verdict
+    from walkback.metrics.curve import Moment
     from walkback.metrics.several import Audits
 
 app = typer.Typer(help="Audit a claim that a metric predicts a target.", no_args_is_help=True)
 EXAMPLES = {
     "audit": "Example: walkback metric audit runs.csv --metric fim_norm --target acc --controls lr,wd",
     "simulate": "Example: walkback metric simulate runs.csv --metric fim_norm --target acc --controls lr",
+    "curve": "Example: walkback metric curve runs.csv --metric sam --target acc --baseline val_loss",
 }
 
 Files = Annotated[list[Path], typer.Argument(help="CSV tables of runs, pooled.")]
@@ -131,6 +136,35 @@ def simulate(
     return 0
 
 
+@app.command(epilog=EXAMPLES["curve"])
+def curve(
+    files: Files,
+    metric: Annotated[str, typer.Option("--metric", help="What <metric>_ep<t> columns begin with.")],
+    target: Target,
+    baseline: Annotated[
+        str, typer.Option("--baseline", help="What <baseline>_ep<t> columns begin with.")
+    ] = "val_loss",
+    controls: Controls = "",
+    json: Json = False,
+) -> int:
+    """The metric at epoch t against the loss at epoch t: a look along training, without a verdict."""
+    from walkback.metrics.curve import sentence_of, temporal_curve
+    from walkback.metrics.ledger import read_tables
+
+    moments = temporal_curve(read_tables(files), metric, target, baseline, _names(controls))
+    if json:
+        told = {"metric": metric, "target": target, "baseline": baseline, "controls": _names(controls)}
+        emit_json({**told, "moments": [asdict(moment) for moment in moments]})
+        return 0
+    console = stdout_console()
+    console.print(_curve_table(moments))
+    for moment in moments:
+        if moment.reason:
+            console.print(f"Epoch {moment.epoch}: {moment.reason}", soft_wrap=True)
+    console.print(sentence_of(moments), soft_wrap=True)
+    return 0
+
+
 def metric_answer(verdict: Verdict) -> dict[str, Any]:
     """The documented keys first; what was tested, and why, after them."""
     evidence = verdict.evidence
@@ -192,20 +226,45 @@ def _show(battery: Audits, page: Path | None) -> None:
         console.print(f"Report: {page}", soft_wrap=True)
 
 
+def _curve_table(moments: list[Moment]) -> Table:
+    from rich.table import Table
+
+    from walkback.core.numerals import MISSING
+
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    for column in ("epoch", "n", "metric", "loss", "both", "metric | loss", "95 %", "loss | metric"):
+        table.add_column(column, justify="right")
+    for moment in moments:
+        ends = [_number(end, "+.2f") for end in (moment.low, moment.high)]
+        table.add_row(
+            str(moment.epoch),
+            str(moment.n),
+            _number(moment.metric, "+.3f"),
+            _number(moment.baseline, "+.3f"),
+            _number(moment.together, "+.3f"),
+            _number(moment.metric_given_baseline, "+.3f"),
+            MISSING if MISSING in ends else f"[{ends[0]}, {ends[1]}]",
+            _number(moment.baseline_given_metric, "+.3f"),
+        )
+    return table
+
+
+def _number(value: float | None, form: str) -> str:
+    from walkback.core.numerals import MISSING
+
+    return MISSING if value is None or value != value else format(value, form)
+
+
 def _row(verdict: Verdict, adjusted: dict[str, Any]) -> list[str]:
     from walkback.core.numerals import MISSING
 
     compat = verdict.evidence.get("compat") or {}
-
-    def number(value: float | None, form: str) -> str:
-        return MISSING if value is None or value != value else format(value, form)
-
     return [
         str(verdict.evidence["n"]),
-        number(compat.get("raw"), "+.3f"),
-        number(compat.get("partial"), "+.3f"),
-        number(adjusted.get("bh"), ".2g"),
-        number(adjusted.get("max_t"), ".2g"),
+        _number(compat.get("raw"), "+.3f"),
+        _number(compat.get("partial"), "+.3f"),
+        _number(adjusted.get("bh"), ".2g"),
+        _number(adjusted.get("max_t"), ".2g"),
         str(compat.get("class", MISSING)),
         verdict.outcome.value,
     ]

@@ -8,8 +8,7 @@ What cannot be computed is NaN with a reason, never zero.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from walkback.core.errors import BadInput
-from walkback.metrics.compat import partial_spearman, ranks
+from walkback.metrics.compat import ranks
 
 Array = NDArray[np.float64]
 BINS = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50)
@@ -376,51 +375,15 @@ def _no_freedom(n: int, k: int) -> str:
     return f"{n} rows with {k} controls leave no degree of freedom." if n - k - 3 < 1 else ""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """Rank correlations at one epoch; NaN, with a reason, where a column does not allow them."""
+def rank_interval(r: float, n: int, k: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Both ends of the interval of a partial rank correlation, by Fisher's z as in `tost`."""
+    from scipy.special import ndtri
 
-    epoch: int
-    metric_raw: float
-    loss_raw: float
-    metric_given_loss: float
-    loss_given_metric: float
-    metric_with_loss: float
-    n: int
-    reason: str = ""
-
-
-def temporal_curve(
-    columns: Mapping[str, Array], metric: str, loss: str, target: Array, controls: Array | None = None
-) -> list[Moment]:
-    """Metric@t against loss@t: both raw and each given the other, at every epoch both were recorded.
-
-    Columns are named `<stem>_ep<t>`, for instance `sam_sharpness_ep5` and `val_loss_ep5`.
-    """
-    both = sorted(set(_epochs(columns, metric)) & set(_epochs(columns, loss)))
-    return [
-        _moment(t, columns[f"{metric}_ep{t}"], columns[f"{loss}_ep{t}"], target, controls) for t in both
-    ]
-
-
-def _epochs(columns: Mapping[str, Array], stem: str) -> list[int]:
-    found = (re.fullmatch(re.escape(stem) + r"_ep(0|[1-9]\d*)", name) for name in columns)
-    return [int(match[1]) for match in found if match]
-
-
-def _moment(epoch: int, metric: Array, loss: Array, target: Array, controls: Array | None) -> Moment:
-    reason = unusable(metric, loss, target)
-    if reason:
-        nothing = math.nan
-        return Moment(epoch, nothing, nothing, nothing, nothing, nothing, len(target), reason)
-    given = [] if controls is None else [ranks(np.reshape(controls, (len(target), -1)))]
-    ours = partial_spearman(metric, target, np.column_stack([ranks(loss), *given]))
-    theirs = partial_spearman(loss, target, np.column_stack([ranks(metric), *given]))
-    between = partial_spearman(metric, loss).raw
-    if 1 - abs(between) < 1e-12:
-        reason = "Metric and loss order the runs alike: neither can be given the other."
-        return Moment(epoch, ours.raw, theirs.raw, math.nan, math.nan, between, len(target), reason)
-    return Moment(epoch, ours.raw, theirs.raw, ours.partial, theirs.partial, between, len(target))
+    if math.isnan(r) or _no_freedom(n, k):
+        return math.nan, math.nan
+    z = math.copysign(math.atanh(min(abs(r), 1 - 1e-15)), r)
+    reach = RANK_FACTOR * float(ndtri((1 + level) / 2)) / math.sqrt(n - k - 3)
+    return math.tanh(z - reach), math.tanh(z + reach)
 
 
 def unusable(*columns: Array) -> str:

@@ -1,0 +1,116 @@
+"""The temporal curve: a metric read at epoch t against the loss read at the same epoch.
+
+A metric that is measured early may say more than the loss does then, and nothing that the later loss does
+not. The curve shows where along training that is; it is a look, not a test, and has no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from walkback.core.errors import BadInput
+from walkback.metrics.admissible import Claim, admit
+from walkback.metrics.canon import rank_interval
+from walkback.metrics.compat import partial_spearman
+from walkback.metrics.ledger import design
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+LEVEL = 0.95
+ALIKE = 1e-12  # a rank correlation this near to ±1 is the same order, or its reverse
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Rank correlations at one epoch, given the controls; NaN, with a reason, where rows do not allow them.
+
+    `low` and `high` are the ends of the 95 % interval of `metric_given_baseline`, for independent rows.
+    """
+
+    epoch: int
+    n: int
+    dropped: int
+    metric: float = math.nan
+    baseline: float = math.nan
+    together: float = math.nan
+    metric_given_baseline: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    baseline_given_metric: float = math.nan
+    reason: str = ""
+
+
+def temporal_curve(
+    frame: pd.DataFrame, metric: str, target: str, baseline: str, controls: Sequence[str] = ()
+) -> list[Moment]:
+    """Metric and baseline against the target, raw and each given the other, at every epoch both have.
+
+    Columns are named `<stem>_ep<t>`, for instance `sam_sharpness_ep5` and `val_loss_ep5`.
+    """
+    stems = {stem: _epochs(frame, stem) for stem in (metric, baseline)}
+    for stem, epochs in stems.items():
+        if not epochs:
+            raise BadInput(f"There is no column {stem}_ep<t>, as {stem}_ep5 would be: nothing to follow.")
+    both = sorted(stems[metric] & stems[baseline])
+    if not both:
+        told = [f"{stem} at {', '.join(map(str, sorted(epochs)))}" for stem, epochs in stems.items()]
+        raise BadInput(f"No epoch has both: {' and '.join(told)}.")
+    return [_moment(frame, epoch, metric, target, baseline, tuple(controls)) for epoch in both]
+
+
+def _epochs(frame: pd.DataFrame, stem: str) -> set[int]:
+    found = (re.fullmatch(re.escape(stem) + r"_ep(0|[1-9]\d*)", str(name)) for name in frame.columns)
+    return {int(match[1]) for match in found if match}
+
+
+def _moment(
+    frame: pd.DataFrame, epoch: int, metric: str, target: str, baseline: str, controls: tuple[str, ...]
+) -> Moment:
+    claim = Claim(f"{metric}_ep{epoch}", target, f"{baseline}_ep{epoch}", controls)
+    admitted = admit(frame, claim)
+    rows = admitted.frame
+    if admitted.refusals:
+        return Moment(epoch, len(rows), admitted.dropped, reason=admitted.refusals[0])
+    ours, theirs, wanted = (
+        rows[name].to_numpy(float) for name in (claim.metric, f"{baseline}_ep{epoch}", target)
+    )
+    beyond = partial_spearman(ours, wanted, design(rows, claim.confounders))
+    behind = partial_spearman(theirs, wanted, design(rows, (claim.metric, *controls)))
+    together = partial_spearman(ours, theirs).raw
+    if 1 - abs(together) < ALIKE:
+        reason = "Metric and baseline order the runs alike: neither can be given the other."
+        return Moment(epoch, len(rows), admitted.dropped, beyond.raw, behind.raw, together, reason=reason)
+    low, high = rank_interval(beyond.partial, beyond.n, beyond.k, level=LEVEL)
+    return Moment(
+        epoch,
+        len(rows),
+        admitted.dropped,
+        beyond.raw,
+        behind.raw,
+        together,
+        beyond.partial,
+        low,
+        high,
+        behind.partial,
+    )
+
+
+def sentence_of(moments: Sequence[Moment]) -> str:
+    """Where the metric says most beyond the baseline, and what that is worth."""
+    known = [moment for moment in moments if not math.isnan(moment.metric_given_baseline)]
+    if not known:
+        return "At no epoch can the metric be compared with the baseline."
+    most = max(known, key=lambda moment: abs(moment.metric_given_baseline))
+    apart = sum(not moment.low <= 0 <= moment.high for moment in known)
+    return (
+        f"The metric says most beyond the baseline of its own epoch at epoch {most.epoch}: "
+        f"{most.metric_given_baseline:+.3f}. At {apart} of {len(known)} epochs the interval leaves out 0; "
+        "rows count as independent, and nothing is corrected for the epochs looked at. "
+        "For a verdict, audit the columns of an epoch that was chosen beforehand."
+    )
