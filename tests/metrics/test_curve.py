@@ -90,10 +90,10 @@ def test_columns_that_do_not_meet_are_named(metric: str, baseline: str, told: st
 def test_the_sentence_counts_the_intervals_that_leave_out_zero():
     rng = np.random.default_rng(1)
     target, loss = rng.normal(size=(2, 400))
-    news = {"sam_ep1": rng.normal(size=400), "sam_ep2": target + rng.normal(size=400)}
-    frame = pd.DataFrame({"acc": target, "val_loss_ep1": loss, "val_loss_ep2": loss, **news})
+    news = {f"sam_ep{t}": size * target + rng.normal(size=400) for t, size in ((1, 0), (2, 1), (3, 0.5))}
+    frame = pd.DataFrame({"acc": target, **{f"val_loss_ep{t}": loss for t in (1, 2, 3)}, **news})
     told = sentence_of(temporal_curve(frame, "sam", "acc", "val_loss"))
-    assert "at epoch 2: +0." in told and "At 1 of 2 epochs" in told
+    assert "at epoch 2: +0." in told and "At 2 of 3 epochs" in told
 
 
 def test_rank_intervals_hold_the_truth_as_often_as_they_say():

@@ -103,8 +103,8 @@ class Pen:
     width: float = 1.6
 
 
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven to six colours: pairs repeat after 42 rules
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("s", "o", "^", "D", "v", "P", "X")  # seven to six colours: pairs repeat after 42 rules
 _DASHES = ("-", (0, (5, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (3, 1)), (0, (8, 2)))
 _BLACK, _DOTTED = "#000000", (0, (1, 1.3))
 

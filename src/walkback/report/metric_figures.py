@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
-_BLUE, _ORANGE, _GREY = COLOURS[1], COLOURS[0], "#555555"
+_BLUE, _ORANGE, _GREY = *COLOURS[:2], "#555555"
 
 
 def draw_metric_figures(report: MetricReport, frame: pd.DataFrame) -> dict[str, bytes]:

@@ -64,8 +64,8 @@ _LOG = (STATE, REFERENCE, GROWTH, VALIDITY)
 
 # One look per rule in all figures: colour, marker and line, so that grey print is enough.
 _PENS = {
-    "bp": Pen("bp", COLOURS[1], "s", "-"),
-    "dfa": Pen("dfa", COLOURS[0], "o", (0, (5, 1.2))),
+    "bp": Pen("bp", COLOURS[0], "s", "-"),
+    "dfa": Pen("dfa", COLOURS[1], "o", (0, (5, 1.2))),
     "fa": Pen("fa", COLOURS[2], "^", (0, (6, 1.2, 1.2, 1.2))),
     "frozen": Pen("frozen", "#000000", "x", (0, (1, 1.3)), 1.1),
     "shallow": Pen("shallow", "#000000", "+", (0, (1, 1.3)), 1.1),
