@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from walkback.report.figures import _limits, draw_figures, drawable, over_epochs, pens_of
+from walkback.report.figures import USUAL, _limits, draw_figures, drawable, over_epochs, pens_of, rule_pen
 from walkback.report.svg import inline_svg
 
 
@@ -71,6 +71,14 @@ def test_rules_differ_in_more_than_colour(runs: Any) -> None:
     pens = pens_of(runs.judged())
     assert len({(pen.colour, pen.marker) for pen in pens}) == len(pens)
     assert len({(pen.marker, pen.dashes) for pen in pens}) == len(pens)
+
+
+def test_a_usual_rule_keeps_its_pen_whatever_else_is_drawn(runs: Any) -> None:
+    for rule in ("adaptive", "bp", "dfa", "fa"):
+        runs.add(rule)
+    pens = {pen.name: pen for pen in pens_of(runs.judged())}
+    assert [pens[name] for name in USUAL] == [rule_pen(name, place) for name, place in USUAL.items()]
+    assert len({pen.colour for pen in pens.values()}) == 4
 
 
 def test_paper_logic_draws_the_reference_it_judged(runs: Any) -> None:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,19 +108,26 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("s", "o", "^", "D", "v", "P", "X")  # seven to six colours: pairs repeat after 42 rules
 _DASHES = ("-", (0, (5, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (3, 1)), (0, (8, 2)))
 _BLACK, _DOTTED = "#000000", (0, (1, 1.3))
+USUAL = {"bp": 0, "dfa": 1, "fa": 2}  # pens that are these rules' own, in every report and figure
+
+
+def rule_pen(name: str, place: int) -> Pen:
+    colour, marker = COLOURS[place % len(COLOURS)], _MARKERS[place % len(_MARKERS)]
+    return Pen(name, colour, marker, _DASHES[place % len(_DASHES)])
+
+
+def baseline_pen(name: str, place: int) -> Pen:
+    return Pen(name, _BLACK, "x+12"[place % 4], _DOTTED, 1.1)
 
 
 def pens_of(judged: Sequence[Judged]) -> list[Pen]:
-    pens, rules, baselines = [], 0, 0
-    for name, item in zip(names_of(judged), judged, strict=True):
-        if item.role == "baseline":
-            pens.append(Pen(name, _BLACK, "x+12"[baselines % 4], _DOTTED, 1.1))
-            baselines += 1
-        else:
-            colour, marker = COLOURS[rules % len(COLOURS)], _MARKERS[rules % len(_MARKERS)]
-            pens.append(Pen(name, colour, marker, _DASHES[rules % len(_DASHES)]))
-            rules += 1
-    return pens
+    baselines, others = count(), count(len(USUAL))
+    return [
+        baseline_pen(name, next(baselines))
+        if item.role == "baseline"
+        else rule_pen(name, USUAL[name] if name in USUAL else next(others))
+        for name, item in zip(names_of(judged), judged, strict=True)
+    ]
 
 
 def _solid_pens(judged: Sequence[Judged]) -> list[Pen]:

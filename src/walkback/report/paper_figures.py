@@ -28,7 +28,9 @@ from walkback.report.answer import (
 from walkback.report.content import FigureText
 from walkback.report.figures import (
     COLOURS,
+    USUAL,
     Pen,
+    baseline_pen,
     draw_trajectory,
     drawable,
     dress,
@@ -39,6 +41,7 @@ from walkback.report.figures import (
     mark_threshold,
     over_epochs,
     plot_curves,
+    rule_pen,
 )
 from walkback.report.published import published
 from walkback.report.tables import Table
@@ -64,11 +67,8 @@ _LOG = (STATE, REFERENCE, GROWTH, VALIDITY)
 
 # One look per rule in all figures: colour, marker and line, so that grey print is enough.
 _PENS = {
-    "bp": Pen("bp", COLOURS[0], "s", "-"),
-    "dfa": Pen("dfa", COLOURS[1], "o", (0, (5, 1.2))),
-    "fa": Pen("fa", COLOURS[2], "^", (0, (6, 1.2, 1.2, 1.2))),
-    "frozen": Pen("frozen", "#000000", "x", (0, (1, 1.3)), 1.1),
-    "shallow": Pen("shallow", "#000000", "+", (0, (1, 1.3)), 1.1),
+    **{name: rule_pen(name, place) for name, place in USUAL.items()},
+    **{name: baseline_pen(name, place) for place, name in enumerate(("frozen", "shallow"))},
 }
 
 _TEXTS = {
