@@ -16,8 +16,9 @@ from walkback.core.verdict import Outcome
 from walkback.metrics import MBEEvaluator, MetricAudit
 from walkback.metrics.admissible import Claim, is_monotone_copy
 from walkback.metrics.compat import classify, partial_spearman, ranks
-from walkback.metrics.crossfit import cross_fit
+from walkback.metrics.crossfit import LEARNERS, FitTask, cross_fit, fold_rows
 from walkback.metrics.ledger import design, read_tables
+from walkback.metrics.multiple import permutation_battery
 from walkback.metrics.several import audit_all
 from walkback.metrics.simulate import Truth, simulate
 from walkback.metrics.twin import twin_test
@@ -409,10 +410,89 @@ def test_broken_tables_are_named(content, tmp_path, capsys):
     assert "runs.csv" in capsys.readouterr().err
 
 
+def test_a_metric_audited_among_others_has_the_bits_of_one_audited_alone():
+    frame = table(15, n=120, effect=0.5).assign(other=lambda t: t.m.rolling(3, min_periods=1).mean())
+    frame["gap"] = (frame.m**2).where(frame.index > 4)  # has fewer rows than the rest
+    together = audit_all(frame, ["m", "other", "gap", "loss"], "acc", "loss").verdicts
+    for name in ("m", "other", "gap"):
+        alone = MetricAudit(frame, name, "acc", "loss").run()
+        assert alone.evidence == together[name].evidence and alone.reasons == together[name].reasons
+    assert together["gap"].evidence["n"] == 115
+
+
+def test_kernel_ridge_takes_the_width_and_shrinkage_that_leave_one_out_would():
+    rng = np.random.default_rng(0)
+    x, new = rng.normal(size=(25, 2)), rng.normal(size=(4, 2))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=25)
+    gaps = ((x[:, None] - x[None]) ** 2).sum(axis=2)
+    asked = ((new[:, None] - x[None]) ** 2).sum(axis=2)
+    typical = np.median(gaps[gaps > 1e-12])
+    best = (np.inf, None)
+    for width in (0.01, 0.1, 0.5, 2.0):
+        kernel, far = np.exp(-gaps / (width * typical)), np.exp(-asked / (width * typical))
+        for shrink in (1e-3, 1e-2, 1e-1, 1.0, 10.0):
+            error = 0.0
+            for i in range(25):
+                rest = np.delete(np.arange(25), i)
+                dual = np.linalg.solve(
+                    kernel[np.ix_(rest, rest)] + shrink * np.eye(24), (y - y.mean())[rest]
+                )
+                error += ((y - y.mean())[i] - kernel[i, rest] @ dual) ** 2
+            whole = np.linalg.solve(kernel + shrink * np.eye(25), y - y.mean())
+            best = min(best, (error, far @ whole + y.mean()), key=lambda found: found[0])
+    np.testing.assert_allclose(LEARNERS["kernel ridge"](x, new)(y), best[1], atol=1e-8)
+
+
+def test_groups_are_corrected_for_all_metrics_and_groups():
+    rng = np.random.default_rng(3)
+    frame = table(11, n=240).assign(arch=lambda t: np.array(["cnn", "mlp", "vit"])[t.index % 3])
+    frame["noise"] = rng.normal(size=240)
+    frame.loc[frame.arch == "vit", "m"] += 2 * frame.acc
+    audits = audit_all(frame, ["m", "noise"], "acc", "loss", ["arch"], group="arch")
+    masks = [(frame.arch == name).to_numpy() for name in ("cnn", "mlp", "vit")]
+    expected = permutation_battery(
+        frame[["m", "noise"]].to_numpy(),
+        frame.acc.to_numpy(),
+        design(frame, ["loss"]),
+        rng=np.random.default_rng(0),
+        draws=9999,
+        groups=masks,
+    )
+    for place, label in enumerate(("arch=cnn", "arch=mlp", "arch=vit")):
+        for index, name in enumerate(("m", "noise")):
+            found = audits.by_group[name][label]
+            assert found["max_t"] == expected.p_max[place, index] and found["n"] == 80
+            assert found["bh"] == expected.p_bh[place, index] >= found["p"] - 1e-12
+    small = {k for name in ("m", "noise") for k, v in audits.by_group[name].items() if v["max_t"] < 0.05}
+    assert small == {"arch=vit"} and audits.by_group["noise"]["arch=vit"]["max_t"] > 0.05
+    assert audit_all(frame, ["m", "noise"], "acc", "loss").by_group == {}
+
+
+def test_one_metric_in_several_groups_is_corrected_too_and_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    frame = table(11, n=240, effect=0.6).assign(arch=lambda t: np.where(t.index % 2, "cnn", "vit"))
+    frame.to_csv(tmp_path / "runs.csv", index=False)
+    command = ["metric", "audit", str(tmp_path / "runs.csv"), "--metric", "m", "--target", "acc"]
+    command += ["--baseline", "loss", "--group", "arch"]
+    assert run(command) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("arch=")]
+    assert run([*command, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    told = answer["adjusted_groups"]["m"]
+    assert answer["adjusted"] == {} and [line[0] for line in shown] == list(told) == [
+        "arch=cnn",
+        "arch=vit",
+    ]
+    assert [float(line[-1]) for line in shown] == pytest.approx(
+        [g["max_t"] for g in told.values()], rel=0.05
+    )
+
+
 def test_a_learner_that_predicts_clearly_worse_than_the_best_does_not_count():
     curved = table(16, n=200, shape=SHAPES["U"])
     metric, target = (curved[name].to_numpy() for name in ("m", "acc"))
-    fitted = cross_fit(metric, target, curved[["loss"]].to_numpy(), np.random.default_rng(0))
+    folds = fold_rows(len(target), np.random.default_rng(0))
+    fitted = cross_fit(FitTask(metric, target, curved[["loss"]].to_numpy(), folds))
     counted = {test.learner: test.eligible for test in fitted.tests}
     assert fitted.best.eligible and not counted["linear"]
     assert any(counted[name] for name in ("spline", "kernel ridge"))

@@ -10,7 +10,7 @@ from scipy import stats
 
 from walkback.metrics import multiple
 from walkback.metrics.compat import partial_spearman, ranks, residuals
-from walkback.metrics.multiple import benjamini_hochberg, bootstrap_battery, max_t, permutation_battery
+from walkback.metrics.multiple import benjamini_hochberg, max_t, permutation_battery
 
 
 def table(seed: int, rows: int = 80, metrics: int = 5, effect: float = 0.0):
@@ -85,12 +85,13 @@ def test_permutation_statistics_equal_freedman_lane_by_regression():
         assert 2 * stats.t.sf(abs(statistic[j]), 26) == pytest.approx(found.p)
 
 
-@pytest.mark.parametrize("battery", [bootstrap_battery, permutation_battery])
-def test_groups_are_ranked_and_controlled_on_their_own(battery):
+def test_groups_are_ranked_and_controlled_on_their_own():
     columns, target, controls = table(1, effect=0.5)
     first = np.arange(80) < 50
     groups = [np.ones(80, dtype=bool), first, ~first]
-    found = battery(columns, target, controls, rng=np.random.default_rng(0), draws=200, groups=groups)
+    found = permutation_battery(
+        columns, target, controls, rng=np.random.default_rng(0), draws=200, groups=groups
+    )
     assert found.partial.shape == found.p_max.shape == found.p_bh.shape == (3, 5)
     for g, mask in enumerate(groups):
         for j in range(5):
@@ -115,11 +116,10 @@ def test_permutations_stay_inside_the_cells_of_overlapping_groups(monkeypatch):
 real = multiple._permuted
 
 
-@pytest.mark.parametrize("battery", [bootstrap_battery, permutation_battery])
-def test_a_real_effect_is_found_and_its_neighbours_are_not(battery):
+def test_a_real_effect_is_found_and_its_neighbours_are_not():
     columns, target, controls = table(3, rows=150, effect=0.0)
     columns[:, 0] += 1.5 * (target - controls[:, 0])
-    found = battery(columns, target, controls, rng=np.random.default_rng(0), draws=999)
+    found = permutation_battery(columns, target, controls, rng=np.random.default_rng(0), draws=999)
     assert found.p_max[0, 0] <= 0.01 and (found.p_max[0, 1:] > 0.05).all()
 
 
@@ -157,27 +157,10 @@ def test_a_permuted_battery_leaves_degenerate_metrics_nan():
     assert np.isnan(constant.p).all() and constant.reason
 
 
-def test_bootstrap_ends_are_quantiles_and_degenerate_metrics_stay_nan():
-    columns, target, controls = table(4)
-    columns[:, 1], columns[:, 2] = 3.0, np.exp(controls[:, 0])
-    found = bootstrap_battery(columns, target, controls, rng=np.random.default_rng(0), draws=300)
-    dead = np.isnan(found.partial[0])
-    assert dead.tolist() == [False, True, True, False, False]
-    for values in (found.p, found.p_bh, found.p_max, found.low, found.high):
-        assert (np.isnan(values[0]) == dead).all()
-    assert (found.low[0, ~dead] < found.partial[0, ~dead]).all() and "2 tests" in found.reason
-
-
-@pytest.mark.parametrize("battery", [bootstrap_battery, permutation_battery])
-def test_five_clusters_are_refused(battery):
+def test_five_clusters_are_refused():
     columns, target, controls = table(5)
     codes = np.arange(80) % 5
-    found = battery(columns, target, controls, rng=np.random.default_rng(0), draws=50, clusters=codes)
+    found = permutation_battery(
+        columns, target, controls, rng=np.random.default_rng(0), draws=50, clusters=codes
+    )
     assert np.isnan(found.p).all() and np.isnan(found.p_max).all() and found.reason
-
-
-def test_clustered_bootstrap_draws_whole_clusters():
-    columns, target, codes = clustered_null(0)
-    wide = bootstrap_battery(columns, target, rng=np.random.default_rng(0), draws=500, clusters=codes)
-    narrow = bootstrap_battery(columns, target, rng=np.random.default_rng(0), draws=500)
-    assert ((wide.high - wide.low) > 1.3 * (narrow.high - narrow.low)).all()

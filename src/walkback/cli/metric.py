@@ -92,7 +92,8 @@ def audit(
             for name, verdict in battery.verdicts.items()
         }
         single = next(iter(answers.values())) if len(answers) == 1 else {"metrics": answers}
-        emit_json({**single, "adjusted": battery.adjusted, "report": None if page is None else str(page)})
+        adjusted = {"adjusted": battery.adjusted, "adjusted_groups": battery.by_group}
+        emit_json({**single, **adjusted, "report": None if page is None else str(page)})
     else:
         _show(battery, page)
     return worst(verdict.outcome for verdict in battery.verdicts.values()).exit_code
@@ -219,11 +220,30 @@ def _show(battery: Audits, page: Path | None) -> None:
         for name, verdict in verdicts.items():
             table.add_row(name, *_row(verdict, battery.adjusted.get(name, {})))
         console.print(table)
+    groups = _group_table(battery)
+    if groups.row_count:
+        console.print(groups)
     for name, rates in battery.rates.items():
         told = " ".join(rate.sentence for rate in rates.values())
         console.print(f"  {told}" if len(verdicts) == 1 else f"{name}: {told}", soft_wrap=True)
     if page is not None:
         console.print(f"Report: {page}", soft_wrap=True)
+
+
+def _group_table(battery: Audits) -> Table:
+    from rich.table import Table
+
+    from walkback.report.metric_tables import group_table
+
+    table = Table(box=None, pad_edge=False)
+    names = ["metric"] * (len(battery.verdicts) > 1) + ["group"]
+    for column in (*names, "n", "raw", "partial", "p", "BH", "max-T"):
+        table.add_column(column, overflow="fold")
+    for row in group_table(battery).rows:
+        numbers = [_number(row[name], "+.3f") for name in ("raw", "partial")]
+        chances = [_number(row[name], ".2g") for name in ("p", "bh", "max_t")]
+        table.add_row(*(row[name] for name in names), str(row["n"]), *numbers, *chances)
+    return table
 
 
 def _curve_table(moments: list[Moment]) -> Table:

@@ -30,7 +30,7 @@ from walkback.metrics.canon import (
 )
 from walkback.metrics.clusters import MANY, ClusterTest, cluster_bootstrap, cluster_test
 from walkback.metrics.compat import Partial, partial_spearman
-from walkback.metrics.crossfit import CrossFit, LearnerTest, cross_fit
+from walkback.metrics.crossfit import CrossFit, FitTask, LearnerTest, cross_fit, fold_rows
 from walkback.metrics.ledger import design, is_number
 from walkback.metrics.multiple import permutation_battery
 from walkback.metrics.twin import TwinTest, twin_test
@@ -82,7 +82,8 @@ class MetricAudit:
         self.claim = Claim(metric, target, baseline, tuple(controls), twin, cluster, direction)
         self.delta, self.alpha, self.seed = delta, alpha, seed
 
-    def run(self) -> Verdict:
+    def run(self, fitted: CrossFit | None = None) -> Verdict:
+        """The verdict. `fitted` answers `fit_task`, where several audits were asked for together."""
         admitted = admit(self.frame, self.claim)
         evidence: dict[str, Any] = {
             "n": len(admitted.frame),
@@ -97,7 +98,20 @@ class MetricAudit:
         source = exact_source(admitted.frame, self.claim)
         if source is not None:
             return self._exact(source, admitted, evidence)
-        return self._tested(found, admitted, evidence)
+        return self._tested(found, admitted, evidence, fitted)
+
+    def fit_task(self) -> FitTask | None:
+        """What the learners are to be asked; nothing, if the audit ends before they are."""
+        admitted = admit(self.frame, self.claim)
+        if admitted.refusals or exact_source(admitted.frame, self.claim) is not None:
+            return None
+        return self._task(admitted.frame, np.random.default_rng(self.seed))
+
+    def _task(self, frame: pd.DataFrame, rng: np.random.Generator) -> FitTask:
+        metric, target = (frame[name].to_numpy(float) for name in (self.claim.metric, self.claim.target))
+        codes = self._codes(frame)
+        given = confounder_matrix(frame, self.claim.predictors)
+        return FitTask(metric, target, given, fold_rows(len(frame), rng, codes), codes)
 
     def canon(self) -> dict[str, Any]:
         """What others measure, on the same rows: beside the verdict, never part of it.
@@ -135,17 +149,19 @@ class MetricAudit:
         metric, target = (frame[name].to_numpy(float) for name in (self.claim.metric, self.claim.target))
         return partial_spearman(metric, target, design(frame, self.claim.confounders))
 
-    def _tested(self, found: Partial, admitted: Admitted, evidence: dict[str, Any]) -> Verdict:
-        frame, claim = admitted.frame, self.claim
-        rng = np.random.default_rng(self.seed)
-        metric, target = (frame[name].to_numpy(float) for name in (claim.metric, claim.target))
-        controls, codes = design(frame, claim.confounders), self._codes(frame)
+    def _tested(
+        self, found: Partial, admitted: Admitted, evidence: dict[str, Any], fitted: CrossFit | None
+    ) -> Verdict:
+        frame, rng = admitted.frame, np.random.default_rng(self.seed)
+        task = self._task(frame, rng)
+        metric, target, codes = task.metric, task.target, task.clusters
+        controls = design(frame, self.claim.confounders)
         grouped = None
         if codes is not None:
             grouped = cluster_test(metric, target, controls, clusters=codes, rng=rng)
             if grouped.status == "refused":
                 return self._refused(admitted, evidence, [grouped.reason])
-        fitted = cross_fit(metric, target, confounder_matrix(frame, claim.predictors), rng, codes)
+        fitted = fitted or cross_fit(task)
         permuted = _permutation_p(metric, target, controls, rng)
         twin = self._twin(frame, codes)
         units = len(frame) if codes is None else int(codes.max()) + 1

@@ -8,14 +8,15 @@ control alone passes a confounder that acts along a curve; no single flexible le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Learner = Callable[[Array, Array, Array], Array]  # train x, train y [rows, columns], test x → predictions
+Fit = Callable[[Array], Array]  # one column's training values → its predictions on the test rows
+Learner = Callable[[Array, Array], Fit]  # the confounders of training and test rows → how to fit a column
 FOLDS = 5
 KERNEL_ROWS = 1500  # beyond this the kernel learner sees a random part of the training rows
 
@@ -30,6 +31,23 @@ class LearnerTest:
     p: float
     error: float
     eligible: bool
+
+
+@dataclass(frozen=True)
+class FitTask:
+    """A metric and a target, what both are predicted from, and the fold of every row."""
+
+    metric: Array
+    target: Array
+    confounders: Array
+    folds: NDArray[np.int64]
+    clusters: NDArray[np.int64] | None = None
+
+    @property
+    def shared(self) -> tuple[bytes, ...]:
+        """Tasks that agree in this differ in the metric alone."""
+        codes = b"" if self.clusters is None else self.clusters.tobytes()
+        return self.target.tobytes(), self.confounders.tobytes(), self.folds.tobytes(), codes
 
 
 @dataclass(frozen=True)
@@ -52,22 +70,50 @@ def normal_scores(values: Array) -> Array:
     return ndtri((rankdata(values, axis=0) - 0.5) / len(values))
 
 
-def cross_fit(
-    metric: Array,
-    target: Array,
-    confounders: Array,
-    rng: np.random.Generator,
-    clusters: NDArray[np.int64] | None = None,
-) -> CrossFit:
-    """Normal scores of metric and target on the raw confounders, by every learner, on the same folds."""
-    both = normal_scores(np.column_stack([metric, target]))
-    n = len(both)
-    learners = LEARNERS if confounders.shape[1] else {"linear": _linear}  # nothing to learn from
-    predicted = {name: np.zeros_like(both) for name in learners}
-    for train, test in _folds(n, rng, clusters):
+def fold_rows(
+    n: int, rng: np.random.Generator, clusters: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """A random fold for every row; rows of one cluster stay together."""
+    unit = np.arange(n) if clusters is None else clusters
+    count = int(unit.max()) + 1
+    place = np.empty(count, dtype=np.int64)
+    place[rng.permutation(count)] = np.arange(count) % min(FOLDS, count)
+    return place[unit]
+
+
+def cross_fit(task: FitTask) -> CrossFit:
+    return cross_fit_all([task])[0]
+
+
+def cross_fit_all(tasks: Sequence[FitTask]) -> list[CrossFit]:
+    """Normal scores of metrics and target on the raw confounders, by every learner, on the same folds.
+
+    The tasks differ in the metric alone: the target is fitted once, and what a learner makes of the
+    confounders serves all. Each column is fitted by itself: its bits do not depend on the others.
+    """
+    first = tasks[0]
+    columns = normal_scores(np.column_stack([*(task.metric for task in tasks), first.target]))
+    left = {name: columns - found for name, found in _predict(columns, first).items()}
+    return [
+        _compare({name: all_left[:, [index, -1]] for name, all_left in left.items()}, first.clusters)
+        for index in range(len(tasks))
+    ]
+
+
+def _predict(columns: Array, task: FitTask) -> dict[str, Array]:
+    x = task.confounders
+    learners = LEARNERS if x.shape[1] else {"linear": _linear}  # nothing to learn from
+    predicted = {name: np.zeros_like(columns) for name in learners}
+    for fold in range(int(task.folds.max()) + 1):
+        train, test = np.flatnonzero(task.folds != fold), np.flatnonzero(task.folds == fold)
         for name, learner in learners.items():
-            predicted[name][test] = learner(confounders[train], both[train], confounders[test])
-    residuals = {name: both - found for name, found in predicted.items()}
+            fit = learner(x[train], x[test])
+            for index, values in enumerate(columns[train].T):
+                predicted[name][test, index] = fit(np.ascontiguousarray(values))
+    return predicted
+
+
+def _compare(residuals: dict[str, Array], clusters: NDArray[np.int64] | None) -> CrossFit:
     errors = {name: (left**2).sum(axis=1) for name, left in residuals.items()}
     best = min(errors, key=lambda name: float(errors[name].mean()))
     tests = tuple(
@@ -100,26 +146,12 @@ def covariance_test(products: Array, clusters: NDArray[np.int64] | None = None) 
     return z, float(p)
 
 
-def _folds(
-    n: int, rng: np.random.Generator, clusters: NDArray[np.int64] | None
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Random folds; rows of one cluster stay together."""
-    unit = np.arange(n) if clusters is None else clusters
-    count = int(unit.max()) + 1
-    place = np.empty(count, dtype=np.int64)
-    place[rng.permutation(count)] = np.arange(count) % min(FOLDS, count)
-    fold = place[unit]
-    for index in range(int(fold.max()) + 1):
-        yield np.flatnonzero(fold != index), np.flatnonzero(fold == index)
+def _linear(x: Array, new: Array) -> Fit:
+    matrix, asked = (np.column_stack([np.ones(len(rows)), rows]) for rows in (x, new))
+    return lambda y: asked @ np.linalg.lstsq(matrix, y, rcond=None)[0]
 
 
-def _linear(x: Array, y: Array, new: Array) -> Array:
-    matrix = np.column_stack([np.ones(len(x)), x])
-    coefficients = np.linalg.lstsq(matrix, y, rcond=None)[0]
-    return np.column_stack([np.ones(len(new)), new]) @ coefficients
-
-
-def _spline(x: Array, y: Array, new: Array) -> Array:
+def _spline(x: Array, new: Array) -> Fit:
     """An additive cubic spline in every confounder that is not a category, shrunk by its own validation."""
     from sklearn.linear_model import RidgeCV
     from sklearn.preprocessing import SplineTransformer
@@ -127,56 +159,58 @@ def _spline(x: Array, y: Array, new: Array) -> Array:
     numeric = [i for i in range(x.shape[1]) if len(np.unique(x[:, i])) > 6]
     rest = [i for i in range(x.shape[1]) if i not in numeric]
     if not numeric:
-        return _linear(x, y, new)
+        return _linear(x, new)
     knots = int(np.clip(len(x) // 12, 4, 12))
     basis = SplineTransformer(n_knots=knots, knots="quantile", extrapolation="linear", include_bias=False)
     seen = np.column_stack([basis.fit_transform(x[:, numeric]), x[:, rest]])
     asked = np.column_stack([basis.transform(new[:, numeric]), new[:, rest]])
-    model = RidgeCV(alphas=np.logspace(-4, 2, 7), alpha_per_target=True).fit(seen, y)
-    return np.asarray(model.predict(asked)).reshape(len(new), -1)
+    return lambda y: np.asarray(RidgeCV(alphas=np.logspace(-4, 2, 7)).fit(seen, y).predict(asked))
 
 
-def _kernel_ridge(x: Array, y: Array, new: Array) -> Array:
-    """Gaussian kernels; width and shrinkage by leave-one-out, per column, in closed form."""
+def _kernel_ridge(x: Array, new: Array) -> Fit:
+    """Gaussian kernels; width and shrinkage by leave-one-out, in closed form."""
+    some = np.arange(len(x))
     if len(x) > KERNEL_ROWS:
         some = np.random.default_rng(0).choice(len(x), KERNEL_ROWS, replace=False)
-        x, y = x[some], y[some]
-    mean = y.mean(axis=0)
-    y = y - mean
-    squares = _distances(x, x)
-    typical = float(np.median(squares[squares > 0])) if (squares > 0).any() else 1.0
-    best = np.full(y.shape[1], np.inf)
-    found = np.zeros((len(new), y.shape[1]))
-    asked = _distances(new, x)
+        x = x[some]
+    squares, asked = _distances(x, x), _distances(new, x)
+    apart = squares[squares > 1e-12 * squares.max()]  # a row is not quite at 0 from itself, by rounding
+    typical = float(np.median(apart)) if len(apart) else 1.0
+    shrinkages = np.array([[1e-3, 1e-2, 1e-1, 1.0, 10.0]])
+    prepared = []
     for width in (0.01, 0.1, 0.5, 2.0):
         values, vectors = np.linalg.eigh(np.exp(-squares / (width * typical)))
-        projected = vectors.T @ y
-        kernel = np.exp(-asked / (width * typical))
-        for shrink in (1e-3, 1e-2, 1e-1, 1.0, 10.0):
-            inverse = 1 / (np.maximum(values, 0) + shrink)
-            dual = vectors @ (inverse[:, None] * projected)
-            diagonal = (vectors**2) @ inverse
-            loo = ((dual / diagonal[:, None]) ** 2).mean(axis=0)
-            better = loo < best
-            if better.any():
-                best = np.where(better, loo, best)
-                found[:, better] = kernel @ dual[:, better]
-    return found + mean
+        inverse = 1 / (np.maximum(values, 0)[:, None] + shrinkages)
+        prepared.append((vectors, inverse, vectors**2 @ inverse, np.exp(-asked / (width * typical))))
+
+    def fit(y: Array) -> Array:
+        y = y[some]
+        mean = y.mean()
+        best, found = math.inf, np.zeros(len(new))
+        for vectors, inverse, diagonal, kernel in prepared:
+            dual = vectors @ (inverse * (vectors.T @ (y - mean))[:, None])
+            left_out = ((dual / diagonal) ** 2).mean(axis=0)
+            if left_out.min() < best:
+                best, found = left_out.min(), kernel @ dual[:, left_out.argmin()]
+        return found + mean
+
+    return fit
 
 
 def _distances(a: Array, b: Array) -> Array:
     return np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T, 0)
 
 
-def _trees(x: Array, y: Array, new: Array) -> Array:
+def _trees(x: Array, new: Array) -> Fit:
     from sklearn.ensemble import RandomForestRegressor
 
     leaf = max(5, len(x) // 40)
-    columns = []
-    for column in y.T:
+
+    def fit(y: Array) -> Array:
         forest = RandomForestRegressor(60, min_samples_leaf=leaf, random_state=0, n_jobs=1)
-        columns.append(forest.fit(x, column).predict(new))
-    return np.column_stack(columns)
+        return np.asarray(forest.fit(x, y).predict(new))
+
+    return fit
 
 
 LEARNERS: dict[str, Learner] = {

@@ -8,7 +8,7 @@ every draw keeps their correlation: rows, ranks and signs are drawn once for the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +18,9 @@ from walkback.metrics.clusters import (
     FEWEST,
     WildModel,
     cluster_codes,
-    draw_counts,
     nothing_left,
     orthonormal,
     random_signs,
-    rank_correlations,
 )
 from walkback.metrics.compat import ranks
 
@@ -35,13 +33,10 @@ class Battery:
     """Partial rank correlations of metrics in groups, all of shape [group, metric].
 
     `p` is for one test alone, `p_bh` and `p_max` for all of them together. A NaN test is not counted.
-    `low` and `high` are percentile ends, NaN for a permutation, which gives no interval.
     """
 
     partial: Array
     statistic: Array
-    low: Array
-    high: Array
     p: Array
     p_bh: Array
     p_max: Array
@@ -79,40 +74,6 @@ def max_t(observed: Array, null: Array) -> Array:
     p = _tail(np.abs(observed[order]), remaining)
     adjusted[order] = np.maximum.accumulate(p)
     return adjusted
-
-
-def bootstrap_battery(
-    metrics: Array,
-    target: Array,
-    controls: Array | None = None,
-    *,
-    rng: np.random.Generator,
-    draws: int = 10_000,
-    clusters: ArrayLike | None = None,
-    groups: Sequence[Mask] | None = None,
-    level: float = 0.95,
-) -> Battery:
-    """Intervals and tests from one set of bootstrap draws, ranked anew in each draw and group.
-
-    T = z/s with z = atanh r and s the standard deviation of its draws; its null is (z* − z)/s.
-    """
-    rows = len(target)
-    codes = cluster_codes(np.arange(rows) if clusters is None else clusters, rows)
-    count = int(codes.max()) + 1
-    if count < FEWEST:
-        return _refused(metrics, groups, f"{count} clusters carry no inference: {FEWEST} are needed.")
-    counts = draw_counts(count, draws, rng)
-    found, parts = [], []
-    for mask in _masks(groups, rows):
-        inside = metrics[mask], target[mask], None if controls is None else controls[mask]
-        found.append(rank_correlations(*inside, np.ones((1, int(mask.sum()))))[1][0])
-        parts.append(_mostly_sound(rank_correlations(*inside, counts, codes[mask])[1]))
-    partial, part = np.array(found), np.stack(parts, axis=1)
-    z, z_draws = _fisher(partial), _fisher(part)
-    spread = _over_draws(np.nanstd, z_draws)
-    spread[~(spread > 1e-12)] = np.nan
-    ends = [_over_draws(np.nanquantile, part, q) for q in ((1 - level) / 2, (1 + level) / 2)]
-    return _battery(partial, z / spread, (z_draws - z) / spread, (ends[0], ends[1]), "bootstrap")
 
 
 def permutation_battery(
@@ -188,21 +149,13 @@ def _flipped(
 
 def _assemble(tests: list[Test], method: str) -> Battery:
     partial, statistic = np.array([t[0] for t in tests]), np.array([t[1] for t in tests])
-    nothing = np.full(partial.shape, np.nan)
     null = np.stack([t[2] for t in tests], axis=1)
-    return _battery(partial, statistic, null, (nothing, nothing), method)
-
-
-def _battery(
-    partial: Array, statistic: Array, null: Array, ends: tuple[Array, Array], method: str
-) -> Battery:
     flat, known = np.abs(statistic).ravel(), ~np.isnan(statistic).ravel()
     alone = np.where(known, _tail(flat, _reach(null.reshape(len(null), -1))), np.nan)
     shape = partial.shape
     return Battery(
         partial,
         statistic,
-        *ends,
         alone.reshape(shape),
         benjamini_hochberg(alone).reshape(shape),
         max_t(statistic.ravel(), null.reshape(len(null), -1)).reshape(shape),
@@ -210,11 +163,6 @@ def _battery(
         method,
         "" if known.all() else f"{int((~known).sum())} tests have no statistic.",
     )
-
-
-def _refused(metrics: Array, groups: Sequence[Mask] | None, reason: str) -> Battery:
-    nothing = np.full((len(groups or [0]), metrics.shape[1]), np.nan)
-    return Battery(nothing, nothing, nothing, nothing, nothing, nothing, nothing, 0, "none", reason)
 
 
 def _tail(observed: Array, null: Array) -> Array:
@@ -230,23 +178,6 @@ def _reach(null: Array) -> Array:
 def _student(r: Array, free: int) -> Array:
     """t of a correlation, so that groups of different size can be compared."""
     return r * np.sqrt(max(free, 0) / np.maximum(1 - r**2, 1e-15))
-
-
-def _fisher(r: Array) -> Array:
-    return np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12))
-
-
-def _mostly_sound(draws: Array) -> Array:
-    """Draws [draw, metric]; a metric without a value in more than 5 % of them is not judged at all."""
-    draws[:, np.isnan(draws).mean(axis=0) > 0.05] = np.nan
-    return draws
-
-
-def _over_draws(statistic: Callable[..., Array], draws: Array, *args: float) -> Array:
-    """A NaN-skipping statistic over draws; NaN, without a warning, where no draw has a value."""
-    empty = np.isnan(draws).all(axis=0)
-    value = statistic(np.where(empty, 0.0, draws), *args, axis=0)
-    return np.where(empty, np.nan, value)
 
 
 def _masks(groups: Sequence[Mask] | None, rows: int) -> list[Mask]:

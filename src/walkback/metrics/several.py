@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,25 +11,29 @@ import numpy as np
 from walkback.core.errors import BadInput
 from walkback.core.verdict import Verdict
 from walkback.metrics.audit import MetricAudit
+from walkback.metrics.crossfit import CrossFit, FitTask, cross_fit_all
 from walkback.metrics.ledger import design, is_number
-from walkback.metrics.multiple import Battery, permutation_battery
+from walkback.metrics.multiple import Battery, Mask, permutation_battery
 from walkback.metrics.simulate import Progress, Rate, simulate
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DRAWS = 9999
+Adjusted = dict[str, float | None]
 
 
 @dataclass(frozen=True)
 class Audits:
     """Verdicts by metric. `adjusted`: p alone, after Benjamini–Hochberg, and by max-T, per metric;
-    `canon`: what others measure, and `rates`: how often the audit errs on this design, where asked for."""
+    `by_group`: the same over all metrics and groups. Where asked for, `canon`: what others measure, and
+    `rates`: how often the audit errs on this design."""
 
     verdicts: dict[str, Verdict]
-    adjusted: dict[str, dict[str, float | None]]
+    adjusted: dict[str, Adjusted]
     canon: dict[str, dict[str, Any]]
     rates: dict[str, dict[str, Rate]] = field(default_factory=dict)
+    by_group: dict[str, dict[str, Adjusted]] = field(default_factory=dict)
 
 
 def audit_all(
@@ -54,16 +58,33 @@ def audit_all(
         name: MetricAudit(frame, name, target, baseline, _without(controls, name), **options)
         for name in metrics
     }
-    verdicts = {name: audit.run() for name, audit in audits.items()}
+    fitted = _fit_together(audits)
+    verdicts = {name: audit.run(fitted.get(name)) for name, audit in audits.items()}
     tested = [name for name, verdict in verdicts.items() if verdict.evidence.get("tests")]
     confounders = list(dict.fromkeys([*([baseline] if baseline else []), *controls]))
-    adjusted = _adjust(frame, tested, target, confounders, options.get("cluster"))
+    adjusted, by_group = _corrections(
+        frame, tested, target, confounders, options.get("cluster"), options.get("group")
+    )
     others = {name: audit.canon() for name, audit in audits.items()} if canon else {}
     rates = {
         name: simulate(frame, audits[name].claim, runs=simulated, on_progress=on_progress)
         for name in (tested if simulated else ())
     }
-    return Audits(verdicts, adjusted, others, rates)
+    return Audits(verdicts, adjusted, others, rates, by_group)
+
+
+def _fit_together(audits: Mapping[str, MetricAudit]) -> dict[str, CrossFit]:
+    """What learners find for each metric; metrics that share all else are given to them together."""
+    alike: dict[tuple[bytes, ...], dict[str, FitTask]] = {}
+    for name, audit in audits.items():
+        task = audit.fit_task()
+        if task is not None:
+            alike.setdefault(task.shared, {})[name] = task
+    return {
+        name: found
+        for tasks in alike.values()
+        for name, found in zip(tasks, cross_fit_all(list(tasks.values())), strict=True)
+    }
 
 
 def _without(controls: Sequence[str], metric: str) -> list[str]:
@@ -71,21 +92,48 @@ def _without(controls: Sequence[str], metric: str) -> list[str]:
     return [name for name in controls if name != metric]
 
 
-def _adjust(
+def _corrections(
     frame: pd.DataFrame,
+    tested: Sequence[str],
+    target: str,
+    confounders: Sequence[str],
+    cluster: str | None,
+    group: str | None,
+) -> tuple[dict[str, Adjusted], dict[str, dict[str, Adjusted]]]:
+    """Over the metrics, and over metrics × groups: on the rows that all tested metrics have."""
+    metrics = [name for name in tested if name not in confounders]
+    rows = _complete(frame, metrics, [target, *confounders, cluster], len(confounders) + 10)
+    whole = _adjust(rows, metrics, target, confounders, cluster, {"": np.ones(len(rows), dtype=bool)})
+    adjusted = {name: found[""] for name, found in whole.items()}
+    if group is None:
+        return adjusted, {}
+    rows = _complete(frame, metrics, [target, *confounders, cluster, group], len(confounders) + 10)
+    values = [value for value, _ in rows.groupby(group, sort=True)]
+    masks = {f"{group}={value}": (rows[group] == value).to_numpy() for value in values}
+    others = [name for name in confounders if name != group]
+    return adjusted, _adjust(rows, metrics, target, others, cluster, masks)
+
+
+def _complete(
+    frame: pd.DataFrame, metrics: Sequence[str], others: Sequence[str | None], least: int
+) -> pd.DataFrame:
+    """The rows that have all of these columns; none, where they are too few to shuffle."""
+    columns = [*dict.fromkeys([*metrics, *(name for name in others if name)])]
+    rows = frame[columns].dropna()
+    rows = rows[np.isfinite(rows[[c for c in columns if is_number(rows[c])]].to_numpy(float)).all(axis=1)]
+    return rows if len(rows) >= least else rows[:0]
+
+
+def _adjust(
+    rows: pd.DataFrame,
     metrics: Sequence[str],
     target: str,
     confounders: Sequence[str],
     cluster: str | None,
-) -> dict[str, dict[str, float | None]]:
-    """On the rows that all tested metrics have; fewer than two metrics need no correction."""
-    metrics = [name for name in metrics if name not in confounders]
-    if len(metrics) < 2:
-        return {}
-    columns = [*dict.fromkeys([*metrics, target, *confounders, *([cluster] if cluster else [])])]
-    rows = frame[columns].dropna()
-    rows = rows[np.isfinite(rows[[c for c in columns if is_number(rows[c])]].to_numpy(float)).all(axis=1)]
-    if len(rows) < len(confounders) + 10:
+    groups: Mapping[str, Mask],
+) -> dict[str, dict[str, Adjusted]]:
+    """By metric and group; a single test needs no correction, and rows that are too few allow none."""
+    if rows.empty or len(metrics) * len(groups) < 2:
         return {}
     found: Battery = permutation_battery(
         rows[list(metrics)].to_numpy(float),
@@ -94,13 +142,17 @@ def _adjust(
         rng=np.random.default_rng(0),
         draws=DRAWS,
         clusters=None if cluster is None else rows[cluster].astype(str).to_numpy(),
+        groups=list(groups.values()),
     )
     return {
         name: {
-            "p": float(found.p[0, i]),
-            "bh": float(found.p_bh[0, i]),
-            "max_t": float(found.p_max[0, i]),
-            "n": len(rows),
+            label: {
+                "p": float(found.p[place, index]),
+                "bh": float(found.p_bh[place, index]),
+                "max_t": float(found.p_max[place, index]),
+                "n": int(mask.sum()),
+            }
+            for place, (label, mask) in enumerate(groups.items())
         }
-        for i, name in enumerate(metrics)
+        for index, name in enumerate(metrics)
     }

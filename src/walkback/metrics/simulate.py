@@ -90,7 +90,10 @@ class Truth:
             rows = rows.assign(**{claim.baseline: loss})
         both = normal_scores(rows[[claim.metric, claim.target]].to_numpy(float))
         confounders = confounder_matrix(rows, claim.confounders)
-        signal = LEARNERS["spline"](confounders, both, confounders) if confounders.shape[1] else 0 * both
+        signal = 0 * both
+        if confounders.shape[1]:
+            fit = LEARNERS["spline"](confounders, confounders)
+            signal = np.column_stack([fit(np.ascontiguousarray(column)) for column in both.T])
         rest = both - signal
         clusters = None
         if claim.cluster is not None:

@@ -92,7 +92,7 @@ class MetricReport:
 def build_metric_report(audits: Audits, frame: pd.DataFrame) -> MetricReport:
     verdicts = audits.verdicts
     rows, metrics, reasons = row_table(verdicts, frame), metric_table(audits), reason_table(verdicts)
-    groups, learners, claim = group_table(verdicts), learner_table(verdicts), claim_table(verdicts)
+    groups, learners, claim = group_table(audits), learner_table(verdicts), claim_table(verdicts)
     canon, rates = canon_table(audits), rate_table(audits)
     sections = [
         _section(index, name, verdict, reasons, (groups, canon, rates))
@@ -173,7 +173,7 @@ CAVEATS = (
     "An association that these controls do not account for may be due to something that was not recorded. "
     "No verdict says that a metric causes anything.",
     "A verdict holds for these rows: other nets, data or ranges of the controls were not looked at.",
-    "Rows of a group table describe the groups; they are not corrected for their number.",
+    "Rows of a group table describe the groups: the verdict does not depend on them.",
 )
 
 

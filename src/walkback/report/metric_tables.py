@@ -6,7 +6,7 @@ A refusal shows no numbers, and what is left of an exact copy is rounding: of ne
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from walkback.core.verdict import Outcome, Reason, Verdict
@@ -105,7 +105,7 @@ def learner_table(verdicts: Mapping[str, Verdict]) -> Table:
     return Table("learners", caption, columns, fields, rows)
 
 
-def group_table(verdicts: Mapping[str, Verdict]) -> Table:
+def group_table(audits: Audits) -> Table:
     columns = (
         Column("metric", ("metric",), numeric=False),
         Column("group", ("group",), numeric=False),
@@ -113,16 +113,29 @@ def group_table(verdicts: Mapping[str, Verdict]) -> Table:
         Column("raw", ("raw",), words.cosine),
         Column("partial", ("partial",), words.cosine),
         Column("p", ("p",), show_p),
+        Column("BH", ("bh",), show_p),
+        Column("max-T", ("max_t",), show_p),
         Column("class", ("class",), numeric=False),
     )
     rows = tuple(
         {"metric": name, **group}
-        for name, verdict in verdicts.items()
+        for name, verdict in audits.verdicts.items()
         if verdict.outcome is not Outcome.REFUSED
-        for group in verdict.evidence.get("groups") or ()
+        for group in groups_of(name, verdict, audits)
     )
-    caption = "The same correlations within each group, the group's own column no longer a control."
-    return Table("groups", caption, columns, ("metric", "group", "n", "raw", "partial", "p", "class"), rows)
+    caption = (
+        "The same correlations within each group, the group's own column no longer a control; BH and max-T "
+        "correct for all metrics and groups."
+    )
+    fields = ("metric", "group", "n", "raw", "partial", "p", "bh", "max_t", "adjusted_n", "class")
+    return Table("groups", caption, columns, fields, rows)
+
+
+def groups_of(name: str, verdict: Verdict, audits: Audits) -> Iterator[Row]:
+    """What was found in each group, and what is left of its p after all metrics and groups."""
+    for found in verdict.evidence.get("groups") or ():
+        told = audits.by_group.get(name, {}).get(found["group"], {})
+        yield {**found, "bh": told.get("bh"), "max_t": told.get("max_t"), "adjusted_n": told.get("n")}
 
 
 def canon_table(audits: Audits) -> Table:
