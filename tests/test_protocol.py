@@ -34,7 +34,7 @@ def test_the_documented_keys_answer(model, data):
 
 
 @pytest.mark.parametrize(
-    "baseline", [0.01, [0.01, 0.02], (0.01,), np.array([0.01, 0.02]), np.float32(0.01)]
+    "baseline", [0.01, [0.01, 0.02], (0.01,), np.array([0.01, 0.02]), np.array(0.01), np.float32(0.01)]
 )
 def test_a_baseline_is_a_number_or_one_per_seed(model, data, baseline):
     assert FAProtocol(model, *data, baseline=baseline).run()["verdict"] == "PASS"
@@ -53,6 +53,8 @@ def test_other_wrong_arguments_are_refused(model, data):
         {"accuracy": 35},
         {"credits": [torch.zeros(300, 16)]},
         {"credits": [torch.zeros(300, 3)] * 4},
+        {"credits": lambda trace: None},
+        {"credits": [np.zeros((300, 16))] * 4},
         {"logic": "majority"},
     ):
         with pytest.raises(BadInput):
@@ -107,6 +109,34 @@ def test_a_captured_baseline_of_another_shape_or_batch_is_not_compared(model, da
     shifted = Bundle.from_model(same, data[0] + 1, data[1], tmp_path / "shifted", role="baseline")
     verdict = FAProtocol(model, *data, baseline=shifted).run()
     assert "other items" in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+
+
+def test_an_accuracy_from_elsewhere_is_not_compared_with_one_of_a_batch(model, data, tmp_path):
+    twin = freeze_blocks(ResMLP(12, 5, depth=3, width=16))
+    on_batch = Bundle.from_model(twin, *data, tmp_path / "batch", role="baseline")
+    given = Bundle.from_model(twin, *data, tmp_path / "given", role="baseline", accuracy=0.1)
+    for options in ({"accuracy": 0.9, "baseline": on_batch}, {"baseline": given}):
+        verdict = FAProtocol(model, *data, **options).run()
+        assert verdict["verdict"] == "INCOMPLETE(D3)"
+        assert "the other was given" in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+    assert FAProtocol(model, *data, accuracy=0.9, baseline=given).run()["verdict"] == "PASS"
+
+
+def test_a_class_that_the_model_rules_out_does_not_make_every_answer_wrong(model, data):
+    class Masked(ResMLP):
+        def forward(self, x):
+            return super().forward(x).masked_fill(torch.arange(5) == 4, -torch.inf)
+
+    torch.manual_seed(0)
+    masked, x, y = Masked(12, 5, depth=3, width=16), data[0], data[1] % 4
+    with torch.no_grad():
+        expected = (masked(x).argmax(-1) == y).double().mean().item()
+    assert FAProtocol(masked, x, y).measure().accuracy == pytest.approx(expected) and expected > 0
+
+
+def test_a_limit_that_nothing_could_pass_is_refused():
+    with pytest.raises(BadInput, match="positive and finite"):
+        Thresholds(growth=float("inf"))
 
 
 def test_the_split_is_named_by_the_data_as_given_whatever_the_models_precision(model, data):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,10 @@ class FAProtocol:
         if self.credits is None:
             return None
         given = self.credits(trace) if callable(self.credits) else self.credits
-        return _check_credits(list(given), trace)
+        listed = list(given) if isinstance(given, Iterable) else [None]
+        if not all(isinstance(credit, Tensor) for credit in listed):
+            raise BadInput("credits must be torch tensors, one per state, or a function that returns them.")
+        return _check_credits(listed, trace)
 
 
 @dataclass(frozen=True)
@@ -225,7 +228,9 @@ def _baseline_evidence(baseline: Baseline | None) -> Evidence | None:
                 'Make one with Bundle.from_model(…, role="baseline"), or train the rule frozen.',
             )
         return evidence_of(baseline)
-    values: Sequence[Any] = baseline if isinstance(baseline, (list, tuple, np.ndarray)) else [baseline]
+    if isinstance(baseline, np.ndarray):
+        baseline = np.atleast_1d(baseline).tolist()
+    values: Sequence[Any] = baseline if isinstance(baseline, (list, tuple)) else [baseline]
     if not len(values):
         raise BadInput("The list of baseline accuracies is empty.")
     accuracies = [_as_accuracy(value, "baseline") for value in values]

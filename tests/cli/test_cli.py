@@ -354,6 +354,22 @@ def plain(): return torch.nn.Linear(6, 3)
 def number(): return 3
 def broken(): raise RuntimeError("no weights here")
 def needy(size): return None
+def prints(): print("hello from the factory"); return ResMLP(6, 3, depth=2, width=8)
+def leaves(): raise SystemExit(0)
+class Leaving(ResMLP):
+    def forward(self, x): raise SystemExit(0)
+def leaves_later(): return Leaving(6, 3, depth=2, width=8)
+class NoWayBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x.clone()
+    @staticmethod
+    def backward(ctx, g): raise ValueError("no way back")
+class OneWay(ResMLP):
+    def forward(self, x): return NoWayBack.apply(super().forward(x))
+def one_way(): return OneWay(6, 3, depth=2, width=8)
+class Masked(ResMLP):
+    def forward(self, x, mask=None): return super().forward(x if mask is None else x * mask)
+def masked(): return Masked(6, 3, depth=2, width=8)
 """
 
 
@@ -366,6 +382,9 @@ def own_model(tmp_path, monkeypatch):
     model = ResMLP(6, 3, depth=2, width=8)
     save_file(model.state_dict(), tmp_path / "w.safetensors")
     torch.save(model.state_dict(), tmp_path / "w.pt")
+    torch.save(ResMLP(6, 3, depth=2, width=9).state_dict(), tmp_path / "wide.pt")
+    torch.save([torch.zeros(3)], tmp_path / "list.pt")
+    torch.save({1: torch.zeros(3)}, tmp_path / "keys.pt")
     rng = np.random.default_rng(0)
     np.savez(
         tmp_path / "batch.npz", x=rng.normal(size=(40, 6)).astype(np.float32), y=rng.integers(3, size=40)
@@ -395,13 +414,33 @@ def test_a_model_of_ones_own_is_audited_from_the_command_line(own_model, capsys)
         (["my_nets", "--eval", "batch.npz"], "pkg:factory"),
         (["my_nets:build"], "needs --eval"),
         (["my_nets:build", "--eval", "none.npz"], "There is no file"),
-        (["my_nets:build", "--eval", "batch.npz", "--weights", "batch.npz"], "do not fit"),
+        (["my_nets:leaves", "--eval", "batch.npz"], "failed: SystemExit: 0"),
+        (["my_nets:leaves_later", "--eval", "batch.npz"], "cannot process these inputs: SystemExit"),
+        (["my_nets:one_way", "--eval", "batch.npz"], "backward pass failed: ValueError: no way back"),
+        (["my_nets:build", "--eval", "batch.npz", "--weights", "batch.npz"], "cannot be read"),
+        (["my_nets:build", "--eval", "batch.npz", "--weights", "my_nets.py"], "cannot be read"),
+        (["my_nets:build", "--eval", "batch.npz", "--weights", "list.pt"], "not tensors by name"),
+        (["my_nets:build", "--eval", "batch.npz", "--weights", "keys.pt"], "not tensors by name"),
+        (["my_nets:build", "--eval", "batch.npz", "--weights", "wide.pt"], "size mismatch for stem"),
         (["my_nets:build", "--eval", "batch.npz", "--baseline", "35"], "0.35 for 35 %"),
         (["my_nets:build", "--eval", "batch.npz", "--blocks", "layers"], "no submodule 'layers'"),
     ],
 )
 def test_a_wrong_model_is_one_sentence(own_model, capsys, arguments, words):
     refused(capsys, "diagnose", "--model", *arguments, words=words)
+
+
+def test_what_a_model_prints_is_not_part_of_the_answer(own_model, capsys):
+    code, found = answer(capsys, "diagnose", "--model", "my_nets:prints", "--eval", "batch.npz")
+    assert code == 3 and found["verdict"] == "INCOMPLETE(D3)"
+
+
+def test_every_input_in_the_file_reaches_the_model_also_beside_one_called_x(own_model, capsys):
+    with np.load("batch.npz") as batch:
+        np.savez("masked.npz", **batch, mask=np.zeros_like(batch["x"]))
+    command = ["diagnose", "--model", "my_nets:masked", "--weights", "w.pt", "--eval"]
+    plain, masked = (answer(capsys, *command, name)[1]["layers"] for name in ("batch.npz", "masked.npz"))
+    assert plain[0]["state_norm"] != masked[0]["state_norm"]
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,8 @@ def test_a_missing_array_or_file_is_named(tmp_path):
 
 def test_a_batch_holds_x_or_inputs_by_name(tmp_path):
     file, x, y = tmp_path / "b.npz", np.zeros((2, 3)), np.array([0, 1])
-    np.savez(file, x=x, y=y, left_out=y)
-    assert set(read_batch(str(file))[0]) == {"x"}
+    np.savez(file, x=x, y=y, mask=x)
+    assert set(read_batch(str(file))[0]) == {"x", "mask"}, "nothing is left out without a word"
     np.savez(file, input_ids=x.astype(int), attention_mask=x.astype(int), y=y)
     inputs, labels = read_batch(str(file))
     assert set(inputs) == {"input_ids", "attention_mask"} and labels.tolist() == [0, 1]

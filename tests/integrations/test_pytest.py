@@ -49,6 +49,21 @@ def test_a_track_that_does_not_pass_fails_with_its_verdict_and_a_skipped_one_is_
     assert re.search(r"1 failed, 1 skipped", said) and "Traceback" not in said
 
 
+def test_a_track_without_an_experiment_is_its_files_error_and_the_other_tests_run(tmp_path):
+    (tmp_path / "my_tracks.py").write_text(SOURCE.split("@track.experiment")[0])
+    (tmp_path / "test_other.py").write_text("def test_it(): pass\n")
+    code, said = run(tmp_path, "--continue-on-collection-errors")
+    assert code == 1 and "Track coin has no experiment" in said
+    assert "1 passed, 1 error" in said and "INTERNALERROR" not in said
+
+
+def test_a_file_that_pytest_looks_into_by_its_folder_is_collected_once(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/my_tracks.py").write_text(SOURCE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npython_files = sub/*_tracks.py\n")
+    assert "1 passed" in run(tmp_path)[1]
+
+
 def test_the_seed_and_the_mode_are_options(tmp_path):
     shown = SOURCE.replace(
         "    lab.report(", "    assert (lab.seed, lab.is_full) == (5, True)\n    lab.report("

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -366,6 +367,24 @@ def test_a_run_that_diverged_or_still_runs_is_named_in_the_notes(state, words):
     verdict = judge([evidence(status={"state": state, "epoch": 3, "reason": "loss is nan"})])
     assert any(words in note for note in verdict.notes)
     assert any("certifies nothing" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize("logic", ["artifact", "paper"])
+@pytest.mark.parametrize("state, words", [("diverged", "diverged"), ("running", "still training")])
+def test_a_run_that_has_not_come_to_its_end_never_passes_but_may_fail(state, words, logic):
+    whole, cut = evidence(), evidence(status={"state": state, "epoch": 3, "reason": "loss is nan"})
+    assert judge([whole], [frozen()], logic=logic).outcome is Outcome.PASS
+    verdict = judge([whole, cut], [frozen(), frozen()], logic=logic)
+    assert (verdict.outcome, verdict.verdict) == (Outcome.INCOMPLETE, f"INCOMPLETE({words})")
+    assert judge([cut], [frozen(accuracy=0.99)], logic=logic).outcome is Outcome.FAIL
+
+
+def test_before_the_first_epoch_no_net_is_walked_back():
+    start = replace(evidence(), epoch=0, status={"state": "running", "epoch": 0, "reason": ""})
+    verdict = judge([start], [frozen()])
+    assert (
+        verdict.outcome is Outcome.INCOMPLETE and "nothing was trained yet" in verdict.reasons[2].sentence
+    )
 
 
 def test_questions_that_make_no_sense_are_refused():

@@ -17,7 +17,7 @@ from walkback.metrics import MBEEvaluator, MetricAudit
 from walkback.metrics.admissible import Claim, is_monotone_copy
 from walkback.metrics.compat import classify, partial_spearman, ranks
 from walkback.metrics.crossfit import LEARNERS, FitTask, cross_fit, fold_rows
-from walkback.metrics.ledger import design, read_tables
+from walkback.metrics.ledger import design, drop_repeats, read_tables
 from walkback.metrics.multiple import permutation_battery
 from walkback.metrics.several import audit_all
 from walkback.metrics.simulate import Truth, simulate
@@ -486,6 +486,27 @@ def test_one_metric_in_several_groups_is_corrected_too_and_shown(tmp_path, monke
     assert [float(line[-1]) for line in shown] == pytest.approx(
         [g["max_t"] for g in told.values()], rel=0.05
     )
+
+
+def test_a_table_that_is_named_twice_counts_once(tmp_path, capsys):
+    frame = table(16, n=60, effect=0.7)
+    frame.to_csv(tmp_path / "runs.csv", index=False)
+    command = ["metric", "audit", str(tmp_path / "runs.csv")]
+    claim = ["--metric", "m", "--target", "acc", "--baseline", "loss", "--json"]
+    assert run([*command, *claim]) == 3
+    once = json.loads(capsys.readouterr().out)
+    assert run([*command, command[-1], *claim]) == 3
+    twice = json.loads(capsys.readouterr().out)
+    for name in ("n", "verdict", "raw", "partial", "p", "tests"):
+        assert once[name] == twice[name], name
+    assert any("count once: 60 were left out" in note for note in twice["notes"])
+
+
+def test_equal_rows_of_a_coarse_metric_are_runs_of_their_own():
+    rng = np.random.default_rng(0)
+    coarse = pd.DataFrame({"m": rng.integers(3, size=200), "acc": rng.integers(4, size=200)})
+    assert len(drop_repeats(coarse, "m")) == 200
+    assert len(drop_repeats(pd.concat([table(), table()]), "m")) == 150
 
 
 def test_a_learner_that_predicts_clearly_worse_than_the_best_does_not_count():

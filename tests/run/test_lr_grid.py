@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -68,7 +70,17 @@ def test_a_rule_and_its_baseline_may_have_different_rates_of_one_grid(store):
         if item.label == "bp"
     )
     assert bp.verdict["diagnostics"]["D3_depth_utility"]["value"] > 0.2
-    assert any("only 1 of 2 were run" in note for note in bp.verdict.notes)
+    assert any("Learning rate 0.01 was chosen" in note for note in bp.verdict.notes)
+
+
+def test_a_rate_that_was_not_chosen_is_told_so_though_it_is_judged_alone(store, tmp_path):
+    slow = [b for b in store.bundles() if b.spec["rule"] == "bp" and b.spec["lr"] == 1e-5]
+    (told,) = judge_bundles(slow)
+    assert any("the validation split prefers 0.01" in note for note in told.verdict.notes)
+    for bundle in slow:
+        shutil.copytree(bundle.path, tmp_path / bundle.path.name)
+    (alone,) = judge_bundles(Store(tmp_path).bundles())
+    assert any("(only 1 of 2 were run)" in note for note in alone.verdict.notes)
 
 
 def test_specs_without_a_grid_keep_the_ids_they_had():

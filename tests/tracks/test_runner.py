@@ -176,6 +176,13 @@ def test_nan_never_passes_whatever_the_bound():
     assert nan.run().outcome is Outcome.INCONCLUSIVE
 
 
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_an_infinite_number_never_holds_whatever_the_bound(value):
+    for check in (Gate("g", "G", at_most=3), Decision("d", "D", at_least=2)):
+        reason = compare(check, value)
+        assert (reason.fires, reason.status) == (True, "inf")
+
+
 def test_the_score_is_the_weighted_share_of_all_that_was_declared():
     declared = coin(positive=[])
     few = reporting(("tosses", 50), ("sides", 2), ("share", 0.5))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -15,8 +17,10 @@ import pytest
 from tests.tracks.coin import SOURCE, coin, toss
 from walkback import Outcome, Track, verify
 from walkback.core.errors import BadInput, UnknownName
-from walkback.tracks import tracks
+from walkback.store.provenance import installed
+from walkback.tracks import kept, tracks
 from walkback.tracks.find import find_tracks, read_tracks
+from walkback.tracks.loaded import own_modules
 
 OTHERS = """
 import numpy as np
@@ -131,14 +135,86 @@ def test_changed_code_is_run_again(file, tmp_path):
     assert kept_and_outcome()[0] == 0
 
 
+def test_a_pass_whose_code_was_changed_while_it_ran_is_not_kept(file, tmp_path):
+    """The file is edited while its claim is on trial; what ran is no longer what the file says."""
+    edit = "    from pathlib import Path; Path(__file__).write_text('# another')\n    heads ="
+    file.write_text(SOURCE.replace("    heads =", edit))
+    assert verify(file=file, out=tmp_path / "out").outcome is Outcome.PASS
+    assert not list((tmp_path / "out").rglob("*.json"))
+    file.write_text(SOURCE)
+    assert verify(file=file, out=tmp_path / "out").kept == 0
+
+
+def test_a_module_that_python_holds_in_an_older_version_is_not_filed_under_the_new_one(tmp_path):
+    helper, file = tmp_path / "held_helper.py", tmp_path / "my_tracks.py"
+    helper.write_text("share = 0.5\n")
+    file.write_text(SOURCE.replace("else 0.5", "else __import__('held_helper').share"))
+    assert verify(file=file, out=tmp_path / "out").outcome is Outcome.PASS
+    helper.write_text("share = 0.9\n")
+    assert sys.modules["held_helper"].share == 0.5
+    assert verify(file=file, out=tmp_path / "out", seed=1).outcome is Outcome.PASS, "Python still holds 0.5"
+    command = [sys.executable, "-m", "walkback", "verify", str(file), "--seed", "1", "--json"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, check=False)
+    told = json.loads(done.stdout)
+    assert (told["outcome"], told["kept"]) == ("FAIL", 0)
+    del sys.modules["held_helper"]  # with a stale module at hand nothing would be kept
+
+
+def test_a_bound_that_depends_on_more_than_the_file_is_part_of_what_is_kept(file, tmp_path, monkeypatch):
+    bound = "at_most=float(__import__('os').environ.get('LIMIT', '0.55'))"
+    file.write_text(SOURCE.replace("at_least=0.45, at_most=0.55", bound))
+    assert verify(file=file, out=tmp_path / "out").outcome is Outcome.PASS
+    monkeypatch.setenv("LIMIT", "0.1")
+    found = verify(file=file, out=tmp_path / "out")
+    assert found.kept == 0 and found.outcome is Outcome.FAIL
+
+
+def test_a_library_of_another_version_is_run_again(file, tmp_path, monkeypatch):
+    verify(file=file, out=tmp_path / "out")
+    stored = next((tmp_path / "out/arms").iterdir())
+    assert {"numpy", "walkback"} <= set(json.loads(stored.read_text())["libraries"])
+    monkeypatch.setattr(kept, "installed", lambda name: "0" if name == "pytest" else installed(name))
+    assert verify(file=file, out=tmp_path / "out").kept == 0
+
+
+def test_a_helper_inside_the_environments_own_folder_is_watched(tmp_path, monkeypatch):
+    paths = {**sysconfig.get_paths(), "data": str(tmp_path)}
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
+    (tmp_path / "helper_in_prefix.py").write_text("share = 0.5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("helper_in_prefix")
+    assert str(tmp_path / "helper_in_prefix.py") in own_modules(time.time())
+
+
+def test_a_file_that_skips_itself_is_refused_in_a_sentence(file):
+    file.write_text("import pytest\npytest.importorskip('no_such_library')\n" + SOURCE)
+    with pytest.raises(BadInput, match="cannot be imported: Skipped"):
+        verify(file=file)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("""arms={"coin": "numpy's"}""", 'arms=["coin"]', "its arms have no words"),
+        ("""arms={"coin": "numpy's"}""", 'arms={"coin": object()}', "what it says of 'coin' is not a text"),
+        ('id="coin"', 'id=("coin", 1)', "its id is neither a number nor a text"),
+        ('"the coin is loaded"', "3", "what it says of 'loaded' is not a text"),
+    ],
+)
+def test_a_declaration_that_no_report_could_show_is_refused(file, old, new, words):
+    file.write_text(SOURCE.replace(old, new))
+    with pytest.raises(BadInput, match=words):
+        verify(file=file)
+
+
 def test_an_error_or_a_torn_file_is_not_kept(file, tmp_path):
     file.write_text(BROKEN)
     verify(file=file, out=tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.json"))
     file.write_text(SOURCE)
     verify(file=file, out=tmp_path / "out")
-    for kept in (tmp_path / "out" / "arms").iterdir():
-        kept.write_text(kept.read_text()[:50])
+    for stored in (tmp_path / "out" / "arms").iterdir():
+        stored.write_text(stored.read_text()[:50])
     assert verify(file=file, out=tmp_path / "out").kept == 0
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +38,7 @@ def diagnose(
         Path | None, typer.Option("--weights", help=".safetensors, or .pt of tensors.")
     ] = None,
     eval_batch: Annotated[
-        Path | None, typer.Option("--eval", help=".npz with x and y, or with y and inputs by name.")
+        Path | None, typer.Option("--eval", help=".npz with y and x, or with y and inputs by name.")
     ] = None,
     blocks: Annotated[str | None, typer.Option("--blocks", help="Path of the blocks in the model.")] = None,
     head: Annotated[str | None, typer.Option("--head", help="Path of the head in the model.")] = None,
@@ -109,8 +112,7 @@ def judge_model(
         raise BadInput("--model needs --eval, an .npz file with x and y.")
     inputs, labels = read_batch(str(eval_batch))
     named = {name: torch.from_numpy(array) for name, array in inputs.items()}
-    x, y = named.get("x", named), torch.from_numpy(labels)
-    net = load_model(model, weights)
+    x, y = named["x"] if set(named) == {"x"} else named, torch.from_numpy(labels)
     against: Any = baseline
     if baseline is not None:
         against = _number(baseline)
@@ -119,12 +121,13 @@ def judge_model(
             if len(found) != 1:
                 raise BadInput(f"{baseline} holds {len(found)} baselines; one is needed.", "Name a bundle.")
             against = found[0]
-    return FAProtocol(net, x, y, baseline=against, accuracy=accuracy, logic=logic, **parts).run()
+    with contextlib.redirect_stdout(sys.stderr):  # what the model prints is not the answer
+        net = load_model(model, weights)
+        return FAProtocol(net, x, y, baseline=against, accuracy=accuracy, logic=logic, **parts).run()
 
 
 def load_model(name: str, weights: Path | None) -> Any:
     """The module a factory returns, with weights from a file that holds tensors and no code."""
-    import sys
     from importlib import import_module
 
     from torch import nn
@@ -138,7 +141,7 @@ def load_model(name: str, weights: Path | None) -> Any:
         model = factory if isinstance(factory, nn.Module) else factory()
     except (ImportError, AttributeError) as error:
         raise BadInput(f"The model {name!r} cannot be imported: {error}.") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends by sys.exit(0) would read as a pass
         raise BadInput(f"{name} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
@@ -150,10 +153,7 @@ def load_model(name: str, weights: Path | None) -> Any:
 
 
 def _load_weights(model: Any, path: Path) -> None:
-    import pickle
-
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     if not path.is_file():
@@ -163,12 +163,19 @@ def _load_weights(model: Any, path: Path) -> None:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a file that is no torch file fails in many ways
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"The weights {path} cannot be read: {reason}") from None
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        raise BadInput(f"The weights {path} are not tensors by name.", "Save model.state_dict().")
+    try:
         _fill(model, state)
-    except (SafetensorError, RuntimeError, TypeError, EOFError, pickle.UnpicklingError) as error:
-        raise BadInput(f"The weights {path} do not fit: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, TypeError, AttributeError) as error:
+        told = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        raise BadInput(f"The weights {path} do not fit: {told}") from None
 
 
-def _fill(model: Any, state: dict[str, Any]) -> None:
+def _fill(model: Any, state: Mapping[str, Any]) -> None:
     """Load every weight, whether or not a wrapper had added its prefix when it was saved.
 
     A file may leave out a name of a weight that has two, as an embedding that is tied to the head.

@@ -91,7 +91,7 @@ def run(arguments: list[str]) -> int:
         message = getattr(error, "format_message", lambda: str(error))()
         emit_error("usage", message.rstrip(".") + ".", "See --help.", as_json)
         return 2
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # whoever called sys.exit(0) has not passed anything
         import traceback
 
         traceback.print_exc()

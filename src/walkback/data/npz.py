@@ -24,13 +24,12 @@ def npz(location: str | None = None) -> Dataset:
 
 
 def read_batch(location: str) -> tuple[dict[str, Array], Array]:
-    """Inputs and labels of one batch: x, or, without an x, every array beside y by its name."""
+    """Inputs, every array beside y by its name, and labels of one batch."""
     arrays = read_npz(location, ("y",), others=True)
     y = as_labels(arrays.pop("y"), f"{location}: y")
-    inputs = {"x": arrays["x"]} if "x" in arrays else arrays
-    if not inputs:
+    if not arrays:
         raise BadInput(f"{location} has no x.", "Nor does it have inputs by name, such as input_ids.")
-    return {name: as_numbers(array, f"{location}: {name}") for name, array in inputs.items()}, y
+    return {name: as_numbers(array, f"{location}: {name}") for name, array in arrays.items()}, y
 
 
 def read_npz(location: str | None, keys: tuple[str, ...], *, others: bool = False) -> dict[str, Array]:

@@ -38,7 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Track files that pytest would not look into by itself."""
     patterns = parent.config.getini("python_files")
-    known = any(fnmatch(file_path.name, pattern) for pattern in patterns)
+    path = file_path.as_posix()
+    known = any(fnmatch(path, f"*/{p}") if "/" in p else fnmatch(file_path.name, p) for p in patterns)
     if known or parent.session.isinitpath(file_path):
         return None
     if not any(fnmatch(file_path.name, pattern) for pattern in FILES):
@@ -51,7 +52,12 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Any:
     """Tracks that a module makes, under whatever name; one that it imports is tested where it is made."""
     report = yield
     if isinstance(collector, pytest.Module) and report.outcome == "passed":
-        report.result = [*report.result, *_items(collector)]
+        from walkback.core.errors import WalkbackError
+
+        try:
+            report.result = [*report.result, *_items(collector)]
+        except WalkbackError as error:  # a track that cannot be run is this file's error, not the session's
+            report.outcome, report.longrepr, report.result = "failed", str(error), []
     return report
 
 

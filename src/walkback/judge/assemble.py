@@ -70,7 +70,7 @@ def judge_bundles(
 
 def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None) -> list[Case]:
     """Read the evidence once; it can then be judged many times. Rules first, baselines last."""
-    tried, bundles = bundles, select_rates(bundles)
+    given, bundles = bundles, select_rates(bundles)
     groups: dict[str, list[Bundle]] = {}
     for bundle in bundles:
         groups.setdefault(group_key(bundle), []).append(bundle)
@@ -82,11 +82,17 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
     for group in groups.values():
         group.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
         _check_seeds(group)
+        tried = _all_of(given, stored[group[0].path.resolve().parent])
         note = (*_control_note(group[0], stored), *rate_note(group[0], tried))
         runs = [replace(evidence_of(bundle), notes=note) for bundle in group]
         against = [_same_epoch(run, siblings[b.path]) for run, b in zip(runs, group, strict=True)]
         cases.append(Case(group, runs, against, _cells(group, runs, stored, baselines)))
     return sorted(cases, key=lambda case: (case.runs[0].role == "baseline", case.runs[0].label))
+
+
+def _all_of(given: Sequence[Bundle], stored: Sequence[Bundle]) -> list[Bundle]:
+    """Those that were named, and those that lie beside them; each once."""
+    return list({bundle.path.resolve(): bundle for bundle in (*stored, *given)}.values())
 
 
 def _cells(

@@ -216,6 +216,8 @@ def _unmatched(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
     for run, baseline in pairs:
         if baseline.role != "baseline":
             return f"{baseline.label} is not a frozen baseline"
+        if run.trained and run.epoch == 0:
+            return "nothing was trained yet"
         if baseline.status.get("state") == "diverged":
             return "the baseline diverged"
         if run.trained and baseline.trained and run.epoch != baseline.epoch:
@@ -224,6 +226,9 @@ def _unmatched(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
             return f"the baseline is another net ({baseline.net}, not {run.net})"
         if run.split and baseline.split and run.split != baseline.split:
             return "the baseline was tested on other items"
+        captured = all(each.status.get("state") == "captured" for each in (run, baseline))
+        if captured and bool(run.split) != bool(baseline.split):
+            return "one accuracy was measured on a batch, the other was given"
         if run.trained_on and baseline.trained_on and run.trained_on != baseline.trained_on:
             return "the baseline was trained on other data"
     return ""

@@ -59,6 +59,9 @@ def judge(
             Outcome.SKIPPED, words, claim, logic, reasons, (), layer_table(runs), (note,), evidence
         )
     outcome, words = decide(reasons, logic)
+    unfinished = _unfinished(runs)
+    if outcome is Outcome.PASS and unfinished:
+        outcome, words = Outcome.INCOMPLETE, f"INCOMPLETE({unfinished})"
     chain = walk_back(label, runs, reasons, outcome)
     notes = _notes(runs, thresholds)
     return Verdict(outcome, words, claim, logic, reasons, chain, layer_table(runs), notes, evidence)
@@ -83,6 +86,12 @@ def decide(reasons: Sequence[Reason], logic: str) -> tuple[Outcome, str]:
     missing = any(by_check[check].status != "open" for check in unknown)
     outcome = Outcome.INCOMPLETE if missing else Outcome.INCONCLUSIVE
     return outcome, f"{outcome.value}({'+'.join(unknown)})"
+
+
+def _unfinished(runs: Sequence[Evidence]) -> str:
+    """Why runs that were seen so far cannot pass: some have not come to their end, and may yet fail."""
+    states = [run.status.get("state") for run in runs]
+    return "diverged" if "diverged" in states else "still training" if "running" in states else ""
 
 
 def layer_table(runs: Sequence[Evidence]) -> tuple[Mapping[str, Any], ...]:

@@ -22,15 +22,20 @@ def select_rates(bundles: Sequence[Bundle]) -> list[Bundle]:
 
 
 def rate_note(bundle: Bundle, bundles: Sequence[Bundle]) -> tuple[str, ...]:
-    """How a rate was chosen, in a sentence; nothing for a run without a grid."""
+    """How a rate was chosen among all the bundles there are, in a sentence; nothing without a grid."""
     if not bundle.spec.get("lr_grid"):
         return ()
-    tried = sorted({b.spec["lr"] for b in bundles if _grid_key(b) == _grid_key(bundle)})
-    declared = bundle.spec["lr_grid"].split(",")
+    mates = [other for other in bundles if _grid_key(other) == _grid_key(bundle)]
+    tried, declared = {other.spec["lr"] for other in mates}, bundle.spec["lr_grid"].split(",")
     missing = "" if len(tried) == len(declared) else f" (only {len(tried)} of {len(declared)} were run)"
+    own, chosen = bundle.spec["lr"], select_rates(mates)[0].spec["lr"]
+    if own != chosen:
+        return (
+            f"Learning rate {own:g} is not the one that speaks for this rule: of {', '.join(declared)}"
+            f"{missing} the validation split prefers {chosen:g}.",
+        )
     return (
-        f"Learning rate {bundle.spec['lr']:g} was chosen on the validation split from "
-        f"{', '.join(declared)}{missing}.",
+        f"Learning rate {own:g} was chosen on the validation split from {', '.join(declared)}{missing}.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
 from walkback.core.errors import BadInput
@@ -55,8 +56,8 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            if not getattr(self, item.name) > 0:
-                raise BadInput(f"The threshold {item.name} must be positive.")
+            if not 0 < getattr(self, item.name) < math.inf:
+                raise BadInput(f"The threshold {item.name} must be positive and finite.")
         if self.alpha >= 0.5 or self.seed_share > 1:
             raise BadInput("alpha must be below 0.5 and seed_share at most 1.")
 

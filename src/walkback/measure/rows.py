@@ -46,9 +46,9 @@ def clamped_cosines(
 def correct_rows(
     logits: Float[Tensor, "*rows classes"], labels: Int[Tensor, "*rows"]
 ) -> Bool[Tensor, "*rows"]:
-    """Which rows are classified correctly; logits that are not finite are never correct."""
+    """Which rows are classified correctly. NaN or +∞ among the logits never is; −∞ rules a class out."""
     logits = logits.detach()
-    return (logits.argmax(-1) == labels) & torch.isfinite(logits).all(-1)
+    return (logits.argmax(-1) == labels) & torch.isfinite(logits.amax(-1))
 
 
 def _is_size(largest: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkback.core.errors import BadInput
-from walkback.metrics.ledger import Duplicates, count_duplicates, is_number, one_hot
+from walkback.metrics.ledger import Duplicates, count_duplicates, drop_repeats, is_number, one_hot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,12 +78,13 @@ def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admit
     numeric = [name for name in claim.columns if is_number(chosen[name])]
     finite = np.isfinite(chosen[numeric].to_numpy(float)).all(axis=1)
     complete = chosen[finite & chosen[list(claim.columns)].notna().all(axis=1).to_numpy()]
-    complete = complete.reset_index(drop=True)
     dropped = len(chosen) - len(complete)
     duplicates = count_duplicates(complete, claim.metric, claim.target, claim.controls, seed)
+    once = drop_repeats(complete, claim.metric)
+    repeated, complete = len(complete) - len(once), once.reset_index(drop=True)
     refusals = _sizes(complete, claim) or _designs(complete, claim)
     return Admitted(
-        complete, dropped, duplicates, tuple(refusals), tuple(_warnings(claim, dropped, duplicates))
+        complete, dropped, duplicates, tuple(refusals), tuple(_warnings(dropped, duplicates, repeated))
     )
 
 
@@ -158,12 +159,16 @@ def _designs(frame: pd.DataFrame, claim: Claim) -> list[str]:
     return found
 
 
-def _warnings(claim: Claim, dropped: int, duplicates: Duplicates) -> list[str]:
+def _warnings(dropped: int, duplicates: Duplicates, repeated: int) -> list[str]:
     found = []
     if dropped:
         found.append(f"{dropped} rows were left out: a value is missing or not finite.")
     if duplicates.identical or duplicates.same_design:
         found.append(duplicates.sentence + " Pooled files may hold the same runs.")
+    if repeated:
+        found.append(
+            f"Rows that repeat another in all of these columns count once: {repeated} were left out."
+        )
     return found
 
 

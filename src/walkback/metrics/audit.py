@@ -31,7 +31,7 @@ from walkback.metrics.canon import (
 from walkback.metrics.clusters import MANY, ClusterTest, cluster_bootstrap, cluster_test
 from walkback.metrics.compat import Partial, partial_spearman
 from walkback.metrics.crossfit import CrossFit, FitTask, LearnerTest, cross_fit, fold_rows
-from walkback.metrics.ledger import design, is_number
+from walkback.metrics.ledger import design, drop_repeats, is_number
 from walkback.metrics.multiple import permutation_battery
 from walkback.metrics.twin import TwinTest, twin_test
 
@@ -288,7 +288,8 @@ class MetricAudit:
         """The compatibility statistics within each group, the group's own column no longer a control."""
         if self.group is None:
             return []
-        whole = self.frame[[*dict.fromkeys([*self.claim.columns, self.group])]].dropna()
+        columns = [*dict.fromkeys([*self.claim.columns, self.group])]
+        whole = drop_repeats(self.frame[columns].dropna(), self.claim.metric)
         rows = []
         for value, part in whole.groupby(self.group, sort=True):
             names = [name for name in self.claim.confounders if name != self.group]

@@ -73,6 +73,16 @@ def count_duplicates(
     return Duplicates(identical, repeated)
 
 
+def drop_repeats(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Rows that equal an earlier one in every column count once: pooled files may hold the same runs.
+
+    A metric with few values makes equal rows by chance, and then all of them stay.
+    """
+    once = frame.drop_duplicates()
+    fine = 2 * once[metric].nunique() > len(once)
+    return once if fine else frame
+
+
 def design(frame: pd.DataFrame, controls: Sequence[str]) -> Array:
     """Control columns for rank statistics: ranks of numbers, one-hot categories without the first."""
     columns = [np.empty((len(frame), 0))]

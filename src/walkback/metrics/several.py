@@ -12,7 +12,7 @@ from walkback.core.errors import BadInput
 from walkback.core.verdict import Verdict
 from walkback.metrics.audit import MetricAudit
 from walkback.metrics.crossfit import CrossFit, FitTask, cross_fit_all
-from walkback.metrics.ledger import design, is_number
+from walkback.metrics.ledger import design, drop_repeats, is_number
 from walkback.metrics.multiple import Battery, Mask, permutation_battery
 from walkback.metrics.simulate import Progress, Rate, simulate
 
@@ -121,6 +121,7 @@ def _complete(
     columns = [*dict.fromkeys([*metrics, *(name for name in others if name)])]
     rows = frame[columns].dropna()
     rows = rows[np.isfinite(rows[[c for c in columns if is_number(rows[c])]].to_numpy(float)).all(axis=1)]
+    rows = drop_repeats(rows, metrics[0]) if metrics else rows
     return rows if len(rows) >= least else rows[:0]
 
 

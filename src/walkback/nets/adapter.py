@@ -97,7 +97,7 @@ class Adapter:
                 trace = self.trace(x, y, "probe")
             except WalkbackError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # sys.exit(0) would read as a pass
                 reason = (str(error).splitlines() or [""])[0]
                 raise BadInput(
                     f"The model cannot process these inputs: {type(error).__name__}: {reason}"

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from walkback.core.errors import NotApplicable
+from walkback.core.errors import BadInput, NotApplicable
 
 if TYPE_CHECKING:
     from walkback.nets.adapter import Adapter
@@ -81,9 +81,7 @@ class Trace:
         top = self.top_reference()
         # The logits are a source too: a net may read h_l past the last block, as multi-scale heads do.
         sources, arriving = [self.logits, self.outputs[-1]], [self.error, top]
-        below = torch.autograd.grad(
-            sources, self.states[:-1], arriving, retain_graph=True, allow_unused=True
-        )
+        below = _gradients(sources, self.states[:-1], arriving)
         filled = [
             torch.zeros_like(h) if g is None else g for g, h in zip(below, self.states[:-1], strict=True)
         ]
@@ -91,7 +89,8 @@ class Trace:
 
     def top_reference(self) -> Tensor:
         """g_L, the exact gradient at the last state: through the head and the terminal norm only."""
-        (top,) = torch.autograd.grad(self.logits, self.states[-1], self.error, retain_graph=True)
+        (top,) = _gradients([self.logits], [self.states[-1]], [self.error])
+        assert top is not None, "logits that require a gradient depend on the last state"
         return top
 
     def block(self, layer: int, h: Tensor) -> Tensor:
@@ -131,6 +130,17 @@ class Trace:
     def rows(self, tensor: Tensor) -> Float[Tensor, "rows features"]:
         """One row per unit: a sample with tokens and maps flattened, or a token with its own label."""
         return tensor.detach().reshape(self.count, -1)
+
+
+def _gradients(
+    sources: list[Tensor], states: list[Tensor], arriving: list[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """Of the states, None for one that is not used; a model that cannot be gone back through is named."""
+    try:
+        return torch.autograd.grad(sources, states, arriving, retain_graph=True, allow_unused=True)
+    except Exception as error:  # a model's own backward pass may raise anything
+        reason = (str(error).splitlines() or [""])[0]
+        raise BadInput(f"The model's backward pass failed: {type(error).__name__}: {reason}") from error
 
 
 def feature_axis(h: Tensor, per_token: bool = False) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from walkback.core.canonical import sha256
 from walkback.core.errors import BadInput, WalkbackError
 from walkback.core.registry import Registry
 from walkback.tracks import Track, tracks
+from walkback.tracks.loaded import note_read, own_modules
 from walkback.tracks.track import MADE
 
 
@@ -73,16 +75,22 @@ def _import(path: Path) -> ModuleType:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)  # last, so that nothing in it hides a library
+    note_read(path)
+    started = time.time()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
             spec.loader.exec_module(module)
     except WalkbackError as error:
         del sys.modules[name]
         raise BadInput(f"{path} cannot be imported: {error.message}", error.hint) from None
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        del sys.modules[name]
+        raise
+    except BaseException as error:  # sys.exit and pytest's skips are not Exceptions
         del sys.modules[name]
         told = " ".join(f"{type(error).__name__}: {error}".split())
         raise BadInput(f"{path} cannot be imported: {told}.") from None
+    own_modules(started)
     return module
 
 

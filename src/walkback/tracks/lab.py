@@ -144,14 +144,14 @@ def compare(
     low, high = interval or (value, value)
     if math.isnan(value) or math.isnan(low) or math.isnan(high):
         fires, status, told = None, "nan", "is not a number, which never holds"
+    elif math.isinf(value):
+        fires, status, told = True, "inf", "which never holds"
     elif check.at_least <= min(low, value) and max(high, value) <= check.at_most:
         fires, status, told = False, "ok", f"and {check.bounds} was asked for"
     elif max(high, value) < check.at_least or check.at_most < min(low, value) or interval is None:
         fires, status, told = True, "ok", f"but {check.bounds} was asked for"
     else:
         fires, status, told = None, "open", f"which leaves open whether it is {check.bounds}"
-    if math.isinf(value):
-        status = "inf"
     margin = min(min(low, value) - check.at_least, check.at_most - max(high, value))
     return Reason(
         check=check.title,

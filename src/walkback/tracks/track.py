@@ -200,6 +200,16 @@ def _check_declaration(track: Track) -> None:
     for part in ("name", "claim", "purpose", "limits", "improve"):
         if not isinstance(getattr(track, part), str):
             raise BadInput(f"{who}: its {part} is not a text.")
+    if not isinstance(track.id, int | str):
+        raise BadInput(f"{who}: its id is neither a number nor a text.")
+    if not isinstance(track.arms, Mapping):
+        raise BadInput(f"{who}: its arms have no words.", 'Give them as {"name": "what it is"}.')
+    texts = [*track.arms.items(), *((check.name, check.says) for check in track.checks)]
+    texts += [(control.name, control.breaks) for control in track.controls]
+    texts += [(control.name, control.holds) for control in track.positive]
+    for name, told in texts:
+        if not isinstance(name, str) or not isinstance(told, str):
+            raise BadInput(f"{who}: what it says of {name!r} is not a text.")
     for settings in (track.quick, track.full):
         refuse_unwritable(settings, f"{who}: its settings")
     if not track.decisions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,8 +93,9 @@ def _kept(track: Track, job: Job) -> Arm | None:
 
 
 def _run(track: Track, job: Job, report: Report) -> Arm:
+    key, started = key_of(track, job.control, seed=job.seed, full=job.full), time.time()
     arm = run_arm(track, job.control, seed=job.seed, full=job.full, on_progress=report)
-    keep_arm(job.store, key_of(track, job.control, seed=job.seed, full=job.full), arm)
+    keep_arm(job.store, key, arm, started)
     return arm
 
 
