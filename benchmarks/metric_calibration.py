@@ -43,6 +43,25 @@ def reread(rng, n=200):
     return pd.DataFrame({**noisy, "acc": 0.5 * rng.normal(size=n) - loss})
 
 
+def bent(rng, n=300):
+    """Metric and target saturate with the loss, and nothing else; both readings of it are noisy."""
+    loss = rng.normal(size=n)
+    readings = {name: loss + 0.3 * rng.normal(size=n) for name in ("loss", "again")}
+    noise = 0.5 * rng.normal(size=(2, n))
+    return pd.DataFrame(
+        {**readings, "m": np.tanh(3 * loss) + noise[0], "acc": noise[1] - np.tanh(3 * loss)}
+    )
+
+
+def grid(rng, n=200):
+    """Five learning rates, a decade apart and best in the middle, beside a loss that acts along a line."""
+    decade, loss = rng.integers(-2, 3, n), rng.normal(size=n)
+    acts, noise = (decade**2 - 2) / 1.7 + loss, rng.normal(size=(2, n))
+    return pd.DataFrame(
+        {"lr": 10.0 ** (decade - 3), "loss": loss, "m": acts + noise[0], "acc": noise[1] - acts}
+    )
+
+
 def share(name, draw, goal, *, missed=False, **options):
     found = sum(
         (_audit(draw, seed, options) is Outcome.INDEPENDENT) is not missed for seed in range(TABLES)
@@ -64,6 +83,8 @@ if __name__ == "__main__":
         )
     share("metric audit: false support, 6×5 clusters", clustered, 0.07, cluster="cluster")
     share("metric audit: false support, noisy re-reading with a twin", reread, 0.10, twin="again")
+    share("metric audit: false support, curved loss, noisy twins, n=300", bent, 0.07, twin="again")
+    share("metric audit: false support, a grid of five rates, n=200", grid, 0.07, controls=["lr"])
     share(
         "metric audit: missed effects, partial r = .4, n=100",
         lambda rng: confounded(SHAPES["linear"], rng, n=100, effect=0.4),

@@ -222,6 +222,16 @@ def test_the_deep_null_and_its_first_twenty_draws_are_those_of_feedback_drawn_on
     assert math.isnan(fewer.few_mean) and math.isnan(fewer.few_sd), "nineteen draws are not twenty"
 
 
+def test_where_no_feedback_reaches_the_null_is_that_of_shuffled_samples(net, batch):
+    trace = net.probe(*batch)
+    below = cosine_null(ready_rule("mixed(stem=dfa,blocks=bp)", net, *batch), trace, generator(), draws=99)
+    assert below.deep_p == pytest.approx(0.01) and all(p == pytest.approx(0.01) for p in below.p[1:])
+    above = cosine_null(ready_rule("mixed(stem=bp,blocks=dfa)", net, *batch), trace, generator(), draws=99)
+    assert above.p[0] == pytest.approx(0.01) and above.sd[0] > 0
+    dfa = cosine_null(ready_rule("dfa", net, *batch), trace, generator(), draws=99)
+    assert above.mean[1:] == dfa.mean[1:], "the null of the blocks is still that of fresh feedback"
+
+
 def test_rank_p_is_uniform_for_a_rule_that_is_its_own_null(net, batch):
     """A rule with feedback drawn like the null's must not look special: p spread over (0, 1]."""
     trace = net.probe(*batch)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from walkback.cli.main import run
 from walkback.core.errors import BadInput
@@ -424,8 +425,16 @@ def test_kernel_ridge_takes_the_width_and_shrinkage_that_leave_one_out_would():
     rng = np.random.default_rng(0)
     x, new = rng.normal(size=(25, 2)), rng.normal(size=(4, 2))
     y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=25)
-    gaps = ((x[:, None] - x[None]) ** 2).sum(axis=2)
-    asked = ((new[:, None] - x[None]) ** 2).sum(axis=2)
+
+    def score(value: float, known: np.ndarray) -> float:
+        place = ((known < value).sum() + (known <= value).sum()) / 50
+        return stats.norm.ppf(min(max(place, 0.02), 0.98))
+
+    old, asks = (
+        np.array([[score(v, x[:, j]) for j, v in enumerate(row)] for row in rows]) for rows in (x, new)
+    )
+    gaps = ((old[:, None] - old[None]) ** 2).sum(axis=2)
+    asked = ((asks[:, None] - old[None]) ** 2).sum(axis=2)
     typical = np.median(gaps[gaps > 1e-12])
     best = (np.inf, None)
     for width in (0.01, 0.1, 0.5, 2.0):
@@ -441,6 +450,15 @@ def test_kernel_ridge_takes_the_width_and_shrinkage_that_leave_one_out_would():
             whole = np.linalg.solve(kernel + shrink * np.eye(25), y - y.mean())
             best = min(best, (error, far @ whole + y.mean()), key=lambda found: found[0])
     np.testing.assert_allclose(LEARNERS["kernel ridge"](x, new)(y), best[1], atol=1e-8)
+
+
+def test_a_kernel_on_which_divide_and_conquer_does_not_converge_is_decomposed_all_the_same():
+    rng = np.random.default_rng([7, 124])
+    lr = rng.choice(10.0 ** np.arange(-5, 0), 200)
+    curve, loss = ((np.log10(lr) + 3) ** 2 - 2) / 1.7, rng.normal(size=200)
+    m, acc = curve + loss + rng.normal(size=200), rng.normal(size=200) - curve - loss
+    frame = pd.DataFrame({"loss": loss, "m": m, "acc": acc, "lr": lr})
+    assert MetricAudit(frame, "m", "acc", "loss", ["lr"], seed=124).run().evidence["tests"]
 
 
 def test_groups_are_corrected_for_all_metrics_and_groups():
@@ -486,6 +504,145 @@ def test_one_metric_in_several_groups_is_corrected_too_and_shown(tmp_path, monke
     assert [float(line[-1]) for line in shown] == pytest.approx(
         [g["max_t"] for g in told.values()], rel=0.05
     )
+
+
+def twins(seed: int, shape, n: int = 300) -> pd.DataFrame:
+    """Two noisy readings of a loss; metric and target are one function of it and share nothing else."""
+    rng = np.random.default_rng(seed)
+    loss = rng.normal(size=n)
+    noise = 0.5 * rng.normal(size=(2, n))
+    readings = {name: loss + 0.3 * rng.normal(size=n) for name in ("loss", "again")}
+    return pd.DataFrame({**readings, "m": shape(loss) + noise[0], "acc": noise[1] - shape(loss)})
+
+
+@pytest.mark.parametrize(
+    "shape", [lambda b: np.tanh(3 * b), lambda b: 1.5 * np.maximum(b, 0), lambda b: b**2 / 1.4]
+)
+def test_a_curved_effect_behind_noisy_twins_is_not_called_news(shape):
+    for seed in range(3):
+        verdict = MetricAudit(twins(seed, shape), "m", "acc", "loss", twin="again").run()
+        assert verdict.outcome is Outcome.INCONCLUSIVE
+        bend = next(reason for reason in verdict.reasons if reason.check == "bend")
+        assert bend.fires and "cannot be told from news" in bend.sentence
+
+
+def test_a_straight_effect_shows_no_bend_and_a_real_one_is_still_found():
+    bends, found = [], 0
+    for seed in range(40):
+        frame = twins(seed, lambda b: b)
+        news = np.random.default_rng([seed, 1]).normal(size=300)
+        columns = (frame[name].to_numpy() for name in ("m", "acc", "loss", "again"))
+        bends.append(twin_test(*columns, np.empty((300, 0))).curvature < 0.05)
+        if seed < 3:
+            real = frame.assign(m=frame.m + 0.7 * news, acc=frame.acc + 0.7 * news)
+            found += (
+                MetricAudit(real, "m", "acc", "loss", twin="again").run().outcome is Outcome.INDEPENDENT
+            )
+    assert sum(bends) <= 2 and found == 3
+
+
+@pytest.mark.parametrize("twin", ["loss", "m", "acc", "lr", "copy", "line", "flat"])
+def test_a_twin_that_is_no_second_reading_is_refused(twin):
+    frame = table(3).assign(copy=lambda t: t.loss, line=lambda t: 3 - 2 * t.loss, flat=1.0)
+    frame["lr"] = np.random.default_rng(1).normal(size=len(frame))
+    verdict = MetricAudit(frame, "m", "acc", "loss", ["lr"], twin=twin).run()
+    assert verdict.outcome is Outcome.REFUSED and twin in verdict.reasons[0].sentence
+
+
+def test_a_grid_of_few_rates_that_acts_along_a_curve_is_not_called_news():
+    wrong = 0
+    for seed in range(12):
+        rng = np.random.default_rng([9, seed])
+        decade, loss = rng.integers(-2, 3, 250), rng.normal(size=250)
+        acts, noise = (decade**2 - 2) / 1.7 + loss, rng.normal(size=(2, 250))
+        frame = pd.DataFrame({"lr": 10.0 ** (decade - 3), "loss": loss, "m": acts + noise[0]})
+        frame["acc"] = noise[1] - acts
+        wrong += MetricAudit(frame, "m", "acc", "loss", ["lr"]).run().outcome is Outcome.INDEPENDENT
+    assert wrong <= 2
+
+
+def test_a_sign_is_wrong_only_if_every_test_that_counts_says_so():
+    rng = np.random.default_rng(0)
+    z, w, noise = rng.normal(size=(3, 300))
+    size = np.abs(z)
+    frame = pd.DataFrame({"loss": z, "m": 2 * size + w, "acc": 2 * size - 0.6 * w + 0.3 * noise})
+    for direction in ("negative", None):
+        verdict = MetricAudit(frame, "m", "acc", "loss", direction=direction).run()
+        assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.verdict == "INCONCLUSIVE (the tests find opposite signs)"
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e200])
+@pytest.mark.parametrize("outlier", [None, 1e8, 1e20])
+def test_one_run_that_diverged_does_not_make_the_metric_a_function_of_the_loss(outlier, factor):
+    frame = table(14, n=150, effect=0.8)
+    if outlier:
+        frame.loc[0, ["m", "loss"]] = outlier
+    frame[["m", "loss"]] *= factor
+    verdict = MetricAudit(frame, "m", "acc", "loss").run()
+    assert verdict.outcome is Outcome.INDEPENDENT
+    exact = frame.assign(m=3 * frame.loss / factor - 1)
+    assert MetricAudit(exact, "m", "acc", "loss").run().verdict == "PROXY (exact)"
+
+
+def test_one_loss_that_diverged_still_controls_the_others():
+    rng = np.random.default_rng(3)
+    loss = rng.normal(size=200)
+    frame = pd.DataFrame({"loss": loss, "m": loss + 0.3 * rng.normal(size=200)})
+    frame["acc"] = 0.3 * rng.normal(size=200) - loss
+    frame.loc[0, "loss"] = 1e20
+    tests = MetricAudit(frame, "m", "acc", "loss").run().evidence["tests"]["learners"]
+    counted = [test for test in tests if test["eligible"]]
+    assert counted and all(abs(test["r"]) < 0.2 for test in counted)
+
+
+def test_a_table_with_a_comma_at_the_end_of_each_row_keeps_its_columns(tmp_path):
+    plain = table(1).to_csv(index=False)
+    head, *rows = plain.splitlines()
+    (tmp_path / "comma.csv").write_text("\n".join([head, *(row + "," for row in rows)]))
+    (tmp_path / "plain.csv").write_text(plain)
+    pd.testing.assert_frame_equal(
+        read_tables([tmp_path / "comma.csv"]), read_tables([tmp_path / "plain.csv"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("m,acc,m\n1,2,3\n", "more than one column 'm'"),
+        ("m,acc\n1,2\n3,4,5\n", "line 3: more values than there are columns"),
+    ],
+)
+def test_a_table_that_pandas_would_bend_into_shape_is_refused(tmp_path, content, words):
+    (tmp_path / "runs.csv").write_text(content)
+    with pytest.raises(BadInput, match=words):
+        read_tables([tmp_path / "runs.csv"])
+
+
+def test_a_category_called_none_is_a_category(tmp_path):
+    (tmp_path / "runs.csv").write_text("m,sched\n1,None\n,cosine\nnan,null\n")
+    frame = read_tables([tmp_path / "runs.csv"])
+    assert frame.sched.tolist() == ["None", "cosine", "null"] and frame.m.isna().tolist() == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_simulation_asks_the_claim_that_was_audited():
+    frame = table(14, n=120)
+    for direction, sign in (("negative", -1), ("positive", 1)):
+        claim = Claim("m", "acc", "loss", direction=direction)
+        power = simulate(frame, claim, effect=0.8, runs=4)["power"]
+        assert power.effect == sign * 0.8 and power.found >= 3
+
+
+def test_regret_reads_a_baseline_in_the_direction_it_has():
+    rng = np.random.default_rng(0)
+    loss = rng.normal(size=60)
+    frame = pd.DataFrame({"m": rng.normal(size=60), "val": loss, "test": loss + 0.01 * rng.normal(size=60)})
+    regret = MetricAudit(frame, "m", "test", "val").canon()["regret"]
+    assert regret["baseline"] < 0.1 < regret["random"]
 
 
 def test_a_table_that_is_named_twice_counts_once(tmp_path, capsys):

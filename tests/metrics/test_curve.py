@@ -74,6 +74,16 @@ def test_a_metric_that_is_the_loss_has_no_partial_value_at_that_epoch():
     assert sentence_of([same, constant]) == "At no epoch can the metric be compared with the baseline."
 
 
+def test_a_metric_that_is_a_control_or_the_target_has_no_value_and_padded_epochs_count():
+    frame = table().assign(sam_ep007=lambda t: 2 * t.lr + 1, sam_ep8=lambda t: np.exp(t.acc))
+    frame = frame.assign(val_loss_ep07=frame.val_loss_ep5, val_loss_ep8=frame.val_loss_ep20)
+    curve = {moment.epoch: moment for moment in temporal_curve(frame, "sam", "acc", "val_loss", ["lr"])}
+    assert list(curve) == [5, 7, 8, 20]
+    assert curve[7].reason == "sam_ep007 is a function of lr, to rounding."
+    assert curve[8].reason == "sam_ep8 is a function of acc, to rounding."
+    assert math.isnan(curve[7].metric_given_baseline) and math.isnan(curve[8].metric_given_baseline)
+
+
 @pytest.mark.parametrize(
     ("metric", "baseline", "told"),
     [

@@ -100,6 +100,15 @@ def test_groups_are_ranked_and_controlled_on_their_own():
     assert (found.p_max >= found.p - 1e-12).all() and (found.p_bh >= found.p - 1e-12).all()
 
 
+def test_draws_made_in_parts_are_those_made_at_once(monkeypatch):
+    columns, target, controls = table(3, rows=60)
+    whole = permutation_battery(columns, target, controls, rng=np.random.default_rng(0), draws=99)
+    monkeypatch.setattr(multiple, "AT_ONCE", 600)
+    parts = permutation_battery(columns, target, controls, rng=np.random.default_rng(0), draws=99)
+    np.testing.assert_array_equal(whole.p_max, parts.p_max)
+    np.testing.assert_array_equal(whole.p, parts.p)
+
+
 def test_permutations_stay_inside_the_cells_of_overlapping_groups(monkeypatch):
     seen = []
     monkeypatch.setattr(multiple, "_permuted", lambda *a: seen.append(a[-1]) or real(*a))

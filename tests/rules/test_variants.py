@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tests.conftest import ready_rule
 from tests.rules.test_rules import autograd_gradients, gelu_slope, gradients, relative
-from walkback.core.errors import BadInput, UnknownName
+from walkback.core.errors import BadInput, NotApplicable, UnknownName
 from walkback.rules import describe_rule, make_rule, resolve_rule
 
 
@@ -108,6 +108,27 @@ def test_shallow_and_ladder_train_the_top_only(net, batch):
         parameter.requires_grad_(name in kept)
     rule.deposit_gradients(net, *batch)
     assert net.model.out_head.weight.grad is not None and net.model.stem.weight.grad is None
+
+
+@pytest.mark.parametrize("stem", ["weight-mirror", "kolen-pollack", "dtp", "credit-bridge"])
+def test_mixed_refuses_a_stem_whose_feedback_would_never_learn(stem):
+    with pytest.raises(NotApplicable, match="learns its feedback as it goes"):
+        make_rule(f"mixed(stem={stem},blocks=bp)")
+
+
+@pytest.mark.parametrize("stem", ["dose(cosine=0.3)", "forward-gradient", "node-perturbation"])
+@pytest.mark.parametrize("blocks", ["bp", "dfa"])
+def test_a_stem_that_learns_from_noise_is_given_fresh_noise_in_every_step(net, batch, stem, blocks):
+    rule = make_rule(f"mixed(stem={stem},blocks={blocks})")
+    rule.setup(net.probe(*batch), torch.Generator().manual_seed(2))
+    first, second = (rule.training_credits(net.trace(*batch, rule.wiring))[0] for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("weight", ["-1", "nan", "inf"])
+def test_a_penalty_that_rewards_or_is_no_number_is_refused(weight):
+    with pytest.raises(BadInput, match="weight of 0 or more"):
+        make_rule(f"bp+penalty({weight})")
 
 
 @pytest.mark.parametrize("blocks", ["dfa", "fa", "fa(form=block)", "bp"])

@@ -59,7 +59,9 @@ QUANTITIES = {
         Quantity("alignment.parameter_cosine@1", "cos of the rule's and backprop's batch gradients", True),
         Quantity("alignment.stability@1", "cos of the mean credits of two disjoint halves", True),
         Quantity(
-            "alignment.null_mean@1", "mean cosine under the null (fresh B, or shuffled samples)", True
+            "alignment.null_mean@1",
+            "mean cosine under the null (fresh B, or shuffled samples where none reaches)",
+            True,
         ),
         Quantity("alignment.null_sd@1", "standard deviation of the mean cosine under the null", True),
         Quantity("alignment.null_p@1", "two-sided rank p of the observed cosine under the null", True),

@@ -36,7 +36,8 @@ class Null:
 
 
 def cosine_null(rule: Rule, trace: Trace, generator: torch.Generator, draws: int = DRAWS) -> Null:
-    """Fresh feedback for rules with a fixed one, shuffled samples for those that learn it or have none.
+    """Fresh feedback for rules with a fixed one, shuffled samples for those that learn it or have none, and
+    at layers that the feedback does not reach: a credit that no draw changes would always equal its null.
 
     Do not replace it by a formula: the batch mean under fresh B has neither sd 1/√d nor 1/√(dN).
     """
@@ -45,6 +46,10 @@ def cosine_null(rule: Rule, trace: Trace, generator: torch.Generator, draws: int
     kind = "fresh feedback" if fresh else "shuffled samples"
     sample = _fresh_credits if fresh else _shuffled_credits
     drawn = torch.tensor([mean_cosines(sample(rule, trace, generator), trace) for _ in range(draws)])
+    unreached = (drawn == torch.tensor(observed)).all(0)
+    if fresh and unreached.any():
+        shuffled = [mean_cosines(_shuffled_credits(rule, trace, generator), trace) for _ in range(draws)]
+        drawn = torch.where(unreached, torch.tensor(shuffled), drawn)
     columns = [_place(value, drawn[:, layer]) for layer, value in enumerate(observed)]
     deep, deep_drawn = _mean(observed[1:]), drawn[:, 1:].mean(1)
     few = _place(deep, deep_drawn[:FEW])[:2] if draws >= FEW else (math.nan, math.nan)

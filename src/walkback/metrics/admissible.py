@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 LEAST_DOF = 5
 EXACT = 1e-6  # relative residual below which a metric is a function of what it is compared with
+FAR = 10.0  # quartile ranges from the median
 SWAPS = 0.02  # and the same in ranks, where rounding may swap neighbours
 
 
@@ -111,6 +112,8 @@ def _types(frame: pd.DataFrame, claim: Claim) -> list[str]:
         found.append("The metric is the target itself.")
     if claim.target in claim.confounders:
         found.append(f"The target {claim.target} is among the controls.")
+    if claim.twin in (claim.metric, claim.target, *claim.confounders):
+        found.append(f"The twin {claim.twin} has another part in the claim: it is no second reading.")
     return found
 
 
@@ -128,9 +131,14 @@ def _sizes(frame: pd.DataFrame, claim: Claim) -> list[str]:
     if frame.empty:
         return ["No row has all of the columns that the claim needs."]
     found = []
-    for name in dict.fromkeys([claim.metric, claim.target, *([claim.baseline] if claim.baseline else [])]):
+    measured = [name for name in (claim.baseline, claim.twin) if name]
+    for name in dict.fromkeys([claim.metric, claim.target, *measured]):
         if _constant(frame[name].to_numpy(float)):
             found.append(f"{name} is constant: it can tell nothing apart.")
+    if not found and claim.twin and claim.baseline:
+        first, second = (frame[name].to_numpy(float) for name in (claim.baseline, claim.twin))
+        if is_monotone_copy(second, first):
+            found.append(f"The twin {claim.twin} is a function of {claim.baseline}: no second reading.")
     return found
 
 
@@ -177,12 +185,28 @@ def confounder_matrix(frame: pd.DataFrame, names: Sequence[str]) -> Array:
     columns = [np.empty((len(frame), 0))]
     for name in names:
         if is_number(frame[name]):
-            values = frame[name].to_numpy(float)
-            spread = values.std()
-            columns.append(((values - values.mean()) / (spread if spread > 0 else 1.0)).reshape(-1, 1))
+            columns.append(_standardised(frame[name].to_numpy(float)).reshape(-1, 1))
         else:
             columns.append(one_hot(frame[name]))
     return np.column_stack(columns)
+
+
+def _standardised(values: Array) -> Array:
+    """Median 0 and a quartile range of 1; what lies beyond ±FAR is drawn in, to less than twice that.
+
+    One run that diverged neither makes the others equal nor lies where a line through them means nothing.
+    """
+    values = values / max(float(np.abs(values).max()), 1e-300)
+    spread = _spread(values)
+    scaled = (values - np.median(values)) / (spread if spread > 0 else 1.0)
+    size = np.abs(scaled)
+    return np.where(size > FAR, np.sign(scaled) * FAR * (2 - FAR / np.maximum(size, FAR)), scaled)
+
+
+def _spread(values: Array) -> float:
+    """The quartile range, or the standard deviation of values of which half are equal."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    return float(high - low) or float(values.std())
 
 
 def exact_source(frame: pd.DataFrame, claim: Claim) -> str | None:
@@ -192,9 +216,9 @@ def exact_source(frame: pd.DataFrame, claim: Claim) -> str | None:
         if is_number(frame[name]) and is_monotone_copy(metric, frame[name].to_numpy(float)):
             return name
     matrix = np.column_stack([np.ones(len(frame)), confounder_matrix(frame, claim.confounders)])
-    fitted = matrix @ np.linalg.lstsq(matrix, metric, rcond=None)[0]
-    scale = float(np.linalg.norm(metric - metric.mean()))
-    if claim.confounders and float(np.linalg.norm(metric - fitted)) <= EXACT * scale:
+    metric = metric / max(float(np.abs(metric).max()), 1e-300)
+    left = metric - matrix @ np.linalg.lstsq(matrix, metric, rcond=None)[0]
+    if claim.confounders and float(np.sqrt((left**2).mean())) <= EXACT * _spread(metric):
         return ", ".join(claim.confounders)
     return None
 
@@ -214,6 +238,7 @@ def _monotone_residual(values: Array, other: Array) -> float:
     """Relative size of what the best monotone function of `other` leaves of `values`."""
     from scipy.optimize import isotonic_regression
 
+    values = values / max(float(np.abs(values).max()), 1e-300)
     _, level, counts = np.unique(other, return_inverse=True, return_counts=True)
     means = np.bincount(level, values) / counts
     scale = float(((values - values.mean()) ** 2).sum())

@@ -29,7 +29,7 @@ from walkback.metrics.canon import (
     tost,
 )
 from walkback.metrics.clusters import MANY, ClusterTest, cluster_bootstrap, cluster_test
-from walkback.metrics.compat import Partial, partial_spearman
+from walkback.metrics.compat import Partial, correlation, partial_spearman
 from walkback.metrics.crossfit import CrossFit, FitTask, LearnerTest, cross_fit, fold_rows
 from walkback.metrics.ledger import design, drop_repeats, is_number
 from walkback.metrics.multiple import permutation_battery
@@ -45,7 +45,8 @@ CAVEATS = {
     Outcome.INDEPENDENT: "These controls, in these rows, do not account for the association. Whether "
     "another variable does, and whether the metric causes anything, is not said.",
     Outcome.INCONCLUSIVE: "A result that was not found is no proof that there is nothing to find.",
-    Outcome.PROXY: "In these rows the metric adds nothing of the size that was asked for.",
+    Outcome.PROXY: "In these rows the metric adds no rising or falling association of the size that was "
+    "asked for. An association that does both is not looked for.",
 }
 
 
@@ -132,7 +133,13 @@ class MetricAudit:
         baseline = None if claim.baseline is None else frame[claim.baseline].to_numpy(float)
         found: dict[str, Any] = {
             "kendall": kendall_tau(metric, target, direction=direction),
-            "regret": selection_regret(metric, target, baseline, direction=direction),
+            "regret": selection_regret(
+                metric,
+                target,
+                baseline,
+                direction=direction,
+                baseline_direction=1 if baseline is None or correlation(baseline, target) > 0 else -1,
+            ),
             "increment": incremental_r2(
                 metric, target, design(frame, claim.confounders), groups=groups, rng=rng
             ),
@@ -222,7 +229,18 @@ class MetricAudit:
         if twin is not None:
             text = f"given what two readings of {self.claim.baseline} share"
             reasons.append(self._reason("twin", twin.r, twin.p, text))
+            reasons.append(self._bend(twin))
         return tuple(reasons)
+
+    def _bend(self, twin: TwinTest) -> Reason:
+        """Fires if metric and target both bend with what the readings share, which the twin test takes for
+        straight; whether it fires or not, it finds no association."""
+        bent = twin.curvature < self.alpha
+        sentence = f"curved effects of {self.claim.baseline} on metric and target: p = {twin.curvature:.2g}"
+        sentence += (
+            ", found: through noisy readings they cannot be told from news." if bent else ", not found."
+        )
+        return Reason("bend", "bend", bent, None, self.alpha, sentence, detail={"p": twin.curvature})
 
     def _equivalence(self, same: Tost, units: int, k: int) -> Reason:
         """Whether the association is shown to be small; if not, what showing it would take."""
@@ -265,12 +283,15 @@ class MetricAudit:
     def _decide(
         self, found: Partial, reasons: Sequence[Reason], same: Sequence[Tost], units: int
     ) -> tuple[Outcome, str]:
-        tests = [reason for reason in reasons if reason.check != "equivalence"]
-        signs = {np.sign(reason.value) for reason in tests if reason.value and reason.status == "ok"}
-        agree = all(reason.fires is False for reason in tests) and len(signs) == 1
-        wrong = all(
-            r.detail.get("p", 1) < self.alpha for r in tests if r.status == "ok"
-        ) and self._wrong_sign(found.partial)
+        straight = not any(reason.fires for reason in reasons if reason.check == "bend")
+        tests = [reason for reason in reasons if reason.check not in ("equivalence", "bend")]
+        counted = [reason for reason in tests if reason.status == "ok"]
+        signs = {np.sign(reason.value) for reason in counted if reason.value}
+        agree = straight and all(reason.fires is False for reason in tests) and len(signs) == 1
+        wrong = straight and all(
+            reason.detail.get("p", 1) < self.alpha and self._wrong_sign(reason.value or 0.0)
+            for reason in counted
+        )
         if agree and units >= LEAST_ROWS:
             noisy = self.claim.baseline is not None and self.claim.twin is None
             return Outcome.INDEPENDENT, "INDEPENDENT" + (" (of this reading of the loss)" if noisy else "")
@@ -281,7 +302,9 @@ class MetricAudit:
             return Outcome.PROXY, "PROXY" + (" (silent with and without the controls)" if silent else "")
         if agree:
             return Outcome.INCONCLUSIVE, f"INCONCLUSIVE (fewer than {LEAST_ROWS} independent rows)"
-        sensitive = any(r.fires is False for r in tests) and any(r.fires for r in tests)
+        if len(signs) > 1 and all(reason.detail.get("p", 1) < self.alpha for reason in counted):
+            return Outcome.INCONCLUSIVE, "INCONCLUSIVE (the tests find opposite signs)"
+        sensitive = any(r.fires is False for r in tests) and (any(r.fires for r in tests) or not straight)
         return Outcome.INCONCLUSIVE, "INCONCLUSIVE" + (" (nuisance-sensitive)" if sensitive else "")
 
     def _groups(self, frame: pd.DataFrame) -> list[dict[str, Any]]:

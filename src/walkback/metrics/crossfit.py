@@ -152,23 +152,32 @@ def _linear(x: Array, new: Array) -> Fit:
 
 
 def _spline(x: Array, new: Array) -> Fit:
-    """An additive cubic spline in every confounder that is not a category, shrunk by its own validation."""
+    """An additive cubic spline in every confounder, and a step for each level of one that has six or fewer,
+    shrunk by its own validation."""
     from sklearn.linear_model import RidgeCV
     from sklearn.preprocessing import SplineTransformer
 
     numeric = [i for i in range(x.shape[1]) if len(np.unique(x[:, i])) > 6]
-    rest = [i for i in range(x.shape[1]) if i not in numeric]
-    if not numeric:
-        return _linear(x, new)
     knots = int(np.clip(len(x) // 12, 4, 12))
     basis = SplineTransformer(n_knots=knots, knots="quantile", extrapolation="linear", include_bias=False)
-    seen = np.column_stack([basis.fit_transform(x[:, numeric]), x[:, rest]])
-    asked = np.column_stack([basis.transform(new[:, numeric]), new[:, rest]])
+    steps = [(i, level) for i in range(x.shape[1]) if i not in numeric for level in np.unique(x[:, i])[1:]]
+    seen, asked = (
+        np.column_stack([*(rows[:, [i]] == level for i, level in steps), np.empty((len(rows), 0))])
+        for rows in (x, new)
+    )
+    if not numeric:
+        return _linear(seen, asked)
+    seen = np.column_stack([basis.fit_transform(x[:, numeric]), seen])
+    asked = np.column_stack([basis.transform(new[:, numeric]), asked])
     return lambda y: np.asarray(RidgeCV(alphas=np.logspace(-4, 2, 7)).fit(seen, y).predict(asked))
 
 
 def _kernel_ridge(x: Array, new: Array) -> Fit:
-    """Gaussian kernels; width and shrinkage by leave-one-out, in closed form."""
+    """Gaussian kernels of the confounders' normal scores; width and shrinkage by leave-one-out, in closed
+    form. A grid of 10⁻⁵ … 10⁻¹ would otherwise be one point and an outlier."""
+    from scipy.linalg import eigh
+
+    x, new = _places(x, x), _places(new, x)
     some = np.arange(len(x))
     if len(x) > KERNEL_ROWS:
         some = np.random.default_rng(0).choice(len(x), KERNEL_ROWS, replace=False)
@@ -179,7 +188,8 @@ def _kernel_ridge(x: Array, new: Array) -> Fit:
     shrinkages = np.array([[1e-3, 1e-2, 1e-1, 1.0, 10.0]])
     prepared = []
     for width in (0.01, 0.1, 0.5, 2.0):
-        values, vectors = np.linalg.eigh(np.exp(-squares / (width * typical)))
+        # "evr": numpy's divide and conquer does not always converge on kernels that are this smooth
+        values, vectors = eigh(np.exp(-squares / (width * typical)), driver="evr")
         inverse = 1 / (np.maximum(values, 0)[:, None] + shrinkages)
         prepared.append((vectors, inverse, vectors**2 @ inverse, np.exp(-asked / (width * typical))))
 
@@ -195,6 +205,17 @@ def _kernel_ridge(x: Array, new: Array) -> Fit:
         return found + mean
 
     return fit
+
+
+def _places(rows: Array, among: Array) -> Array:
+    """Normal scores by where values lie among those of each column; equal values share a place."""
+    from scipy.special import ndtri
+
+    columns, least = [], 0.5 / len(among)
+    for column, known in zip(rows.T, np.sort(among, axis=0).T, strict=True):
+        below, upto = np.searchsorted(known, column, "left"), np.searchsorted(known, column, "right")
+        columns.append(ndtri(np.clip((below + upto) / 2 / len(known), least, 1 - least)))
+    return np.column_stack(columns)
 
 
 def _distances(a: Array, b: Array) -> Array:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from walkback.core.errors import BadInput
-from walkback.metrics.admissible import Claim, admit
+from walkback.metrics.admissible import Claim, admit, exact_source
 from walkback.metrics.canon import rank_interval
 from walkback.metrics.compat import partial_spearman
 from walkback.metrics.ledger import design
@@ -57,31 +57,37 @@ def temporal_curve(
     for stem, epochs in stems.items():
         if not epochs:
             raise BadInput(f"There is no column {stem}_ep<t>, as {stem}_ep5 would be: nothing to follow.")
-    both = sorted(stems[metric] & stems[baseline])
+    both = sorted(stems[metric].keys() & stems[baseline].keys())
     if not both:
         told = [f"{stem} at {', '.join(map(str, sorted(epochs)))}" for stem, epochs in stems.items()]
         raise BadInput(f"No epoch has both: {' and '.join(told)}.")
-    return [_moment(frame, epoch, metric, target, baseline, tuple(controls)) for epoch in both]
+    return [
+        _moment(frame, epoch, Claim(stems[metric][epoch], target, stems[baseline][epoch], tuple(controls)))
+        for epoch in both
+    ]
 
 
-def _epochs(frame: pd.DataFrame, stem: str) -> set[int]:
-    found = (re.fullmatch(re.escape(stem) + r"_ep(0|[1-9]\d*)", str(name)) for name in frame.columns)
-    return {int(match[1]) for match in found if match}
+def _epochs(frame: pd.DataFrame, stem: str) -> dict[int, str]:
+    """The columns of a stem by their epochs; `_ep05` is epoch 5."""
+    found = (re.fullmatch(re.escape(stem) + r"_ep(\d+)", str(name)) for name in frame.columns)
+    return {int(match[1]): match[0] for match in found if match}
 
 
-def _moment(
-    frame: pd.DataFrame, epoch: int, metric: str, target: str, baseline: str, controls: tuple[str, ...]
-) -> Moment:
-    claim = Claim(f"{metric}_ep{epoch}", target, f"{baseline}_ep{epoch}", controls)
+def _moment(frame: pd.DataFrame, epoch: int, claim: Claim) -> Moment:
+    assert claim.baseline is not None
     admitted = admit(frame, claim)
     rows = admitted.frame
     if admitted.refusals:
         return Moment(epoch, len(rows), admitted.dropped, reason=admitted.refusals[0])
+    source = exact_source(rows, claim)
+    if source not in (None, claim.baseline):
+        reason = f"{claim.metric} is a function of {source}, to rounding."
+        return Moment(epoch, len(rows), admitted.dropped, reason=reason)
     ours, theirs, wanted = (
-        rows[name].to_numpy(float) for name in (claim.metric, f"{baseline}_ep{epoch}", target)
+        rows[name].to_numpy(float) for name in (claim.metric, claim.baseline, claim.target)
     )
     beyond = partial_spearman(ours, wanted, design(rows, claim.confounders))
-    behind = partial_spearman(theirs, wanted, design(rows, (claim.metric, *controls)))
+    behind = partial_spearman(theirs, wanted, design(rows, (claim.metric, *claim.controls)))
     together = partial_spearman(ours, theirs).raw
     if 1 - abs(together) < ALIKE:
         reason = "Metric and baseline order the runs alike: neither can be given the other."

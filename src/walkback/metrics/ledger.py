@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
+MISSING = ("", "NA", "N/A", "nan", "NaN")  # not None or null, which may be the name of a category
 
 
 def read_tables(files: Sequence[str | Path]) -> pd.DataFrame:
@@ -34,12 +36,26 @@ def _read(file: Path) -> pd.DataFrame:
     if not file.is_file():
         raise BadInput(f"There is no file {file}.")
     try:
-        table = pd.read_csv(file)
+        _check_header(file)
+        table = pd.read_csv(file, index_col=False, keep_default_na=False, na_values=MISSING)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise BadInput(f"{file} is not a sound CSV table: {str(error).splitlines()[0]}") from None
     if table.empty:
         raise BadInput(f"{file} has no rows.")
     return table
+
+
+def _check_header(file: Path) -> None:
+    """pandas renames a column that comes twice, and takes rows that are too long for rows with an index."""
+    with file.open(newline="", encoding="utf-8-sig") as lines:
+        rows = csv.reader(lines)
+        names = next(rows, [])
+        twice = [name for name in names if name and names.count(name) > 1]
+        if twice:
+            raise BadInput(f"{file} has more than one column {twice[0]!r}.")
+        for row in rows:
+            if any(row[len(names) :]):
+                raise BadInput(f"{file}, line {rows.line_num}: more values than there are columns.")
 
 
 def is_number(column: pd.Series) -> bool:

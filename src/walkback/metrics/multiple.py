@@ -26,6 +26,7 @@ from walkback.metrics.compat import ranks
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+AT_ONCE = 4_000_000  # shuffled rows that are held at once, over draws
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,17 @@ def permutation_battery(
     masks = _masks(groups, rows)
     if clusters is None:
         cells = np.unique(np.stack(masks, axis=1), axis=0, return_inverse=True)[1].ravel()
-        orders = np.argsort(cells + rng.random((draws, rows)), axis=1)  # sorted by cell, random within
-        places = np.argsort(cells, kind="stable")
-        takes = np.empty_like(orders)
-        takes[:, places] = orders
-        tests = [_permuted(metrics, target, controls, m, takes) for m in masks]
+        at_once = max(1, AT_ONCE // rows)
+        parts = [
+            [_permuted(metrics, target, controls, mask, takes) for mask in masks]
+            for takes in (
+                _shuffles(cells, min(at_once, draws - done), rng) for done in range(0, draws, at_once)
+            )
+        ]
+        tests = [
+            (*same[0][:2], np.concatenate([null for _, _, null in same]))
+            for same in zip(*parts, strict=True)
+        ]
         return _assemble(tests, "permutation")
     codes = cluster_codes(clusters, rows)
     signs = random_signs(int(codes.max()) + 1, draws, rng)
@@ -108,6 +115,14 @@ def permutation_battery(
 
 
 Test = tuple[Array, Array, Array]  # partial r, statistic, null statistics
+
+
+def _shuffles(cells: NDArray[np.int64], draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Which row each row is given, draw by draw: one of its own cell."""
+    orders = np.argsort(cells + rng.random((draws, len(cells))), axis=1)  # sorted by cell, random within
+    takes = np.empty_like(orders)
+    takes[:, np.argsort(cells, kind="stable")] = orders
+    return takes
 
 
 def _permuted(

@@ -67,7 +67,14 @@ def audit_all(
     )
     others = {name: audit.canon() for name, audit in audits.items()} if canon else {}
     rates = {
-        name: simulate(frame, audits[name].claim, runs=simulated, on_progress=on_progress)
+        name: simulate(
+            frame,
+            audits[name].claim,
+            runs=simulated,
+            delta=audits[name].delta,
+            alpha=audits[name].alpha,
+            on_progress=on_progress,
+        )
         for name in (tested if simulated else ())
     }
     return Audits(verdicts, adjusted, others, rates, by_group)

@@ -123,12 +123,15 @@ def simulate(
     *,
     effect: float = 0.4,
     runs: int = 100,
+    delta: float = 0.2,
+    alpha: float = 0.05,
     seed: int = 0,
     on_progress: Progress = lambda what, done, total: None,
 ) -> dict[str, Rate]:
-    """`false_positive` at a true partial correlation of zero, `power` at `effect`."""
+    """`false_positive` at a true partial correlation of 0, `power` at `effect` in the claimed direction."""
     truth, found = Truth.of(frame, claim), {}
-    for index, (name, size) in enumerate((("false_positive", 0.0), ("power", effect))):
+    claimed = -abs(effect) if claim.direction == "negative" else effect
+    for index, (name, size) in enumerate((("false_positive", 0.0), ("power", claimed))):
         hits = 0
         for run in range(runs):
             table = truth.draw(size, np.random.default_rng([seed, index, run]))
@@ -140,6 +143,9 @@ def simulate(
                 claim.controls,
                 twin=claim.twin,
                 cluster=claim.cluster,
+                direction=claim.direction,
+                delta=delta,
+                alpha=alpha,
                 seed=run,
             ).run()
             hits += verdict.outcome is Outcome.INDEPENDENT

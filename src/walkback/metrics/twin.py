@@ -3,6 +3,9 @@
 With one reading `b = ℓ + noise`, controlling for b leaves part of ℓ in metric and target alike, and a
 second noisy reading of the loss looks like news. With two readings the slope on ℓ is found by using each
 as the instrument of the other, and the two residuals carry noises that are independent.
+
+That slope is a straight one. What bends with ℓ in metric and target alike is left in both, and with noisy
+readings no learner can take it out: it is looked for, and where it is found the test cannot speak.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TwinTest:
-    """`reliability`: the correlation of the two readings, given the other controls."""
+    """`reliability`: the correlation of the two readings, given the other controls. `curvature`: p of the
+    less clear of two bends, that of the metric and that of the target with what the readings share."""
 
     r: float
     z: float
     p: float
     reliability: float
+    curvature: float
 
 
 def twin_test(
@@ -44,7 +49,7 @@ def twin_test(
     shared = float(a @ b)
     reliability = correlation(a, b)
     if shared <= 0:
-        return TwinTest(math.nan, math.nan, math.nan, reliability)
+        return TwinTest(math.nan, math.nan, math.nan, reliability, math.nan)
 
     def products(one: Array, other: Array) -> Array:
         return (m - (m @ other) / shared * one) * (t - (t @ one) / shared * other)
@@ -53,7 +58,20 @@ def twin_test(
     z, p = covariance_test(found, clusters)
     sizes = [_true_variance(column, a, b) for column in (m, t)]
     scale = math.sqrt(sizes[0] * sizes[1]) if min(sizes) > 0 else math.nan
-    return TwinTest(float(found.mean()) / scale, z, p, reliability)
+    left = m - (m @ b) / shared * a, t - (t @ a) / shared * b
+    bends = [_bend(left, shape, a + b, clusters) for shape in (a * b, a * b * (a + b))]
+    return TwinTest(float(found.mean()) / scale, z, p, reliability, min(bends))
+
+
+def _bend(
+    left: tuple[Array, Array], shape: Array, line: Array, clusters: NDArray[np.int64] | None
+) -> float:
+    """p of the less clear covariance of the two residuals with a shape of the readings, its line removed.
+
+    A product of both readings has no noise squared in it, so that a straight effect shows no bend.
+    """
+    curve = residuals(np.column_stack([np.ones(len(line)), line]), shape)
+    return max(covariance_test(each * curve, clusters)[1] for each in left)
 
 
 def _true_variance(column: Array, a: Array, b: Array) -> float:

@@ -284,7 +284,7 @@ def _regret_words(score: Mapping[str, Any]) -> str:
     baseline = "" if is_gap(score["baseline"]) else f", the baseline's {words.number(score['baseline'])}"
     return (
         f"Target lost by picking the metric's first run{baseline}, a random run's "
-        f"{words.number(score['random'])}."
+        f"{words.number(score['random'])}; a larger target counts as better."
     )
 
 

@@ -37,7 +37,13 @@ class Mixed(Modifier):
     def build(cls, **params: Value) -> Rule:
         from walkback.rules import make_rule
 
-        return cls(make_rule(str(params["blocks"])), make_rule(str(params["stem"])), **params)
+        blocks, stem = make_rule(str(params["blocks"])), make_rule(str(params["stem"]))
+        if stem.learns_feedback:
+            raise NotApplicable(
+                f"{cls.name} cannot train a stem by {stem.name}, which learns its feedback as it goes.",
+                "Such a rule can train the blocks.",
+            )
+        return cls(blocks, stem, **params)
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         if _stem_passes_its_output(trace):
@@ -57,12 +63,18 @@ class Mixed(Modifier):
     def credits(self, trace: Trace) -> list[Tensor]:
         return [self.stem_rule.credits(trace)[0], *self.inner.credits(trace)[1:]]
 
+    def begin_step(self, progress: float) -> None:
+        self.inner.begin_step(progress)
+        self.stem_rule.begin_step(progress)
+
     def readings(self) -> Mapping[str, float]:
         return {**self.stem_rule.readings(), **self.inner.readings()}
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
-        with_stem = trace.net.trace(trace.inputs, trace.labels, "probe")
-        stem = self.stem_rule.credits(with_stem)[0]
+        chained = self.stem_rule.wiring == "chain"  # whose training credits end at the last state
+        own = trace.net.trace(trace.inputs, trace.labels, "probe" if chained else self.stem_rule.wiring)
+        give = self.stem_rule.credits if chained else self.stem_rule.training_credits
+        stem = give(own)[0]
         rest = self.inner.training_credits(trace)
         return [stem, *(rest[1:] if self.wiring == "cut" else rest)]
 

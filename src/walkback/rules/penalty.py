@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from walkback.core.errors import NotApplicable
+import math
+
+from walkback.core.errors import BadInput, NotApplicable
+from walkback.core.spec import Call
 from walkback.nets.trace import Trace, feature_axis
 from walkback.rules.base import Modifier
 
@@ -20,6 +23,12 @@ class Penalty(Modifier):
     ours = "end to end for rules that do not cut the graph"
     defaults = {"weight": 1e-2, "over": "sum"}  # noqa: RUF012
     choices = {"over": ("sum", "mean")}  # noqa: RUF012
+
+    @classmethod
+    def check_choices(cls, call: Call) -> None:
+        super().check_choices(call)
+        if not 0 <= float(call.params["weight"]) < math.inf:
+            raise BadInput(f"A penalty has a weight of 0 or more, not {call.params['weight']}.")
 
     def branch_weight(self, trace: Trace) -> float:
         if len({h.shape for h in trace.states}) > 1:
