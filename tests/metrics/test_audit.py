@@ -483,7 +483,8 @@ def test_groups_are_corrected_for_all_metrics_and_groups():
             assert found["bh"] == expected.p_bh[place, index] >= found["p"] - 1e-12
     small = {k for name in ("m", "noise") for k, v in audits.by_group[name].items() if v["max_t"] < 0.05}
     assert small == {"arch=vit"} and audits.by_group["noise"]["arch=vit"]["max_t"] > 0.05
-    assert audit_all(frame, ["m", "noise"], "acc", "loss").by_group == {}
+    plain = audit_all(frame, ["m", "noise"], "acc", "loss", ["arch"])
+    assert plain.by_group == {} and plain.adjusted == audits.adjusted != {}
 
 
 def test_one_metric_in_several_groups_is_corrected_too_and_shown(tmp_path, monkeypatch, capsys):
@@ -539,6 +540,15 @@ def test_a_straight_effect_shows_no_bend_and_a_real_one_is_still_found():
                 MetricAudit(real, "m", "acc", "loss", twin="again").run().outcome is Outcome.INDEPENDENT
             )
     assert sum(bends) <= 2 and found == 3
+
+
+def test_a_bend_of_the_metric_alone_is_no_reason_to_doubt_the_twin():
+    alone = []
+    for seed in range(20):
+        bent = twins(seed, lambda b: b).assign(m=twins(seed, lambda b: np.tanh(3 * b)).m)
+        columns = (bent[name].to_numpy() for name in ("m", "acc", "loss", "again"))
+        alone.append(twin_test(*columns, np.empty((300, 0))).curvature < 0.05)
+    assert sum(alone) <= 3
 
 
 @pytest.mark.parametrize("twin", ["loss", "m", "acc", "lr", "copy", "line", "flat"])
@@ -629,8 +639,18 @@ def test_a_category_called_none_is_a_category(tmp_path):
     ]
 
 
-def test_a_simulation_asks_the_claim_that_was_audited():
+def test_a_simulation_asks_the_claim_that_was_audited(monkeypatch):
+    asked = []
+
+    class Asked(MetricAudit):
+        def __init__(self, *args, **options):
+            asked.append(options)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("walkback.metrics.simulate.MetricAudit", Asked)
     frame = table(14, n=120)
+    simulate(frame, Claim("m", "acc", direction="negative"), runs=1, delta=0.3, alpha=0.01)
+    assert [(o["direction"], o["delta"], o["alpha"]) for o in asked] == [("negative", 0.3, 0.01)] * 2
     for direction, sign in (("negative", -1), ("positive", 1)):
         claim = Claim("m", "acc", "loss", direction=direction)
         power = simulate(frame, claim, effect=0.8, runs=4)["power"]
