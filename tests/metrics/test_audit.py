@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from walkback.core.errors import BadInput
 from walkback.core.verdict import Outcome
 from walkback.metrics import MBEEvaluator, MetricAudit
 from walkback.metrics.admissible import Claim, is_monotone_copy
+from walkback.metrics.canon import tost
 from walkback.metrics.compat import classify, partial_spearman, ranks
 from walkback.metrics.crossfit import LEARNERS, FitTask, cross_fit, fold_rows
 from walkback.metrics.ledger import design, drop_repeats, read_tables
@@ -569,6 +571,14 @@ def test_a_grid_of_few_rates_that_acts_along_a_curve_is_not_called_news():
         frame["acc"] = noise[1] - acts
         wrong += MetricAudit(frame, "m", "acc", "loss", ["lr"]).run().outcome is Outcome.INDEPENDENT
     assert wrong <= 2
+
+
+def test_where_no_test_can_be_computed_no_sign_is_wrong():
+    audit = MetricAudit(table(1), "m", "acc", "loss")
+    missing = audit._reason("ranks", math.nan, math.nan, "rank partial correlation")
+    found = partial_spearman(*table(1)[["m", "acc"]].to_numpy().T)
+    same = [tost(math.nan, 150, 1)]
+    assert audit._decide(found, [missing], same, 150)[0] is Outcome.INCONCLUSIVE
 
 
 def test_a_sign_is_wrong_only_if_every_test_that_counts_says_so():

@@ -288,7 +288,7 @@ class MetricAudit:
         counted = [reason for reason in tests if reason.status == "ok"]
         signs = {np.sign(reason.value) for reason in counted if reason.value}
         agree = straight and all(reason.fires is False for reason in tests) and len(signs) == 1
-        wrong = straight and all(
+        wrong = (straight and bool(counted)) and all(
             reason.detail.get("p", 1) < self.alpha and self._wrong_sign(reason.value or 0.0)
             for reason in counted
         )
