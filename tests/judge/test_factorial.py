@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.judge.test_protocol import evidence, frozen
+from walkback.core.verdict import Outcome
 from walkback.judge import judge
 from walkback.judge.thresholds import Thresholds
+from walkback.report import words
 
 
 def table(own, with_bp_stem, frozen_bp, frozen_own):
@@ -32,6 +36,24 @@ def test_contrasts_that_disagree_are_named_in_the_verdict():
     assert "depends on the stem" in sentence and "help (stem by dfa)" in sentence
     hidden = table(0.9, 0.6, 0.7, 0.7)
     assert hidden.verdict == "FAIL(D3, stem-dependent)", "a gain that only the rule's own stem brings"
+
+
+def test_a_control_on_one_seed_or_one_that_diverged_does_not_decide_over_three():
+    runs = [evidence(accuracy=0.9, seed=s, items=4000) for s in range(3)]
+    fixed = [frozen(accuracy=0.7, seed=s, items=4000) for s in range(3)]
+    bad = [evidence(accuracy=0.5, seed=s, items=4000, label="mixed") for s in range(3)]
+    cells = {("dfa", "dfa"): runs, ("bp", "frozen"): fixed}
+    assert judge(runs, fixed, cells={**cells, ("bp", "dfa"): bad}).outcome is Outcome.FAIL
+    assert judge(runs, fixed, cells={**cells, ("bp", "dfa"): bad[:1]}).outcome is Outcome.PASS
+    lost = [replace(bad[0], status={"state": "diverged", "epoch": 2, "reason": ""}), *bad[1:]]
+    assert judge(runs, fixed, cells={**cells, ("bp", "dfa"): lost}).outcome is Outcome.PASS
+
+
+def test_where_the_stem_decides_no_sentence_says_that_the_gain_is_too_small():
+    verdict = table(0.9, 0.6, 0.7, 0.7)
+    depth, mode = verdict.chain[2]["sentence"], verdict.chain[3]["sentence"]
+    assert depth.startswith("That depends on the stem") and "one stem and not with another" in mode
+    assert "not under every stem" in words.why(verdict)
 
 
 def test_the_table_shows_the_cells_that_were_run_and_no_others():

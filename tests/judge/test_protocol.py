@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from walkback.core.errors import BadInput
 from walkback.core.quantities import Measurements
@@ -377,6 +378,40 @@ def test_a_run_that_has_not_come_to_its_end_never_passes_but_may_fail(state, wor
     verdict = judge([whole, cut], [frozen(), frozen()], logic=logic)
     assert (verdict.outcome, verdict.verdict) == (Outcome.INCOMPLETE, f"INCOMPLETE({words})")
     assert judge([cut], [frozen(accuracy=0.99)], logic=logic).outcome is Outcome.FAIL
+
+
+def test_a_gain_of_exactly_the_margin_is_enough_whatever_rounding_says():
+    assert 0.36 - 0.34 < 0.02
+    assert judge([evidence(accuracy=0.36)], [frozen(accuracy=0.34)]).verdict == "PASS"
+    assert judge([evidence(accuracy=0.3599)], [frozen(accuracy=0.34)]).verdict == "FAIL(D3)"
+
+
+def test_three_seeds_without_items_are_judged_by_an_interval_over_the_seeds():
+    accuracies = (0.73, 0.70, 0.78)
+    runs = [evidence(accuracy=a, items=0, seed=i) for i, a in enumerate(accuracies)]
+    depth = judge(runs, [frozen(accuracy=0.7, items=0)] * 3).reasons[2]
+    gains = np.array(accuracies) - 0.7
+    reach = stats.t.ppf(0.98, 2) * gains.std(ddof=1) / 3**0.5
+    assert depth.interval == pytest.approx((gains.mean() - reach, gains.mean() + reach))
+    assert depth.fires is None and "seeds alone" in depth.sentence
+    two = judge(runs[:2], [frozen(accuracy=0.7, items=0)] * 2).reasons[2]
+    assert two.interval is None and "point estimate" in two.sentence
+
+
+def test_sentences_of_seeds_that_disagree_say_so():
+    split = judge([evidence(growth=4000, validity=1e-9), evidence(seed=1)], [frozen(), frozen(seed=1)])
+    scale, reference = split.reasons[:2]
+    assert scale.sentence.startswith("Too few seeds have a block that explodes: the median is 2000")
+    assert reference.sentence.startswith("Too few seeds have a reference gradient that is too small")
+    quiet = judge([evidence(growth=2), evidence(growth=9, seed=1)], [frozen(), frozen(seed=1)])
+    assert "by more than 9.00 (limit 50)" in quiet.reasons[0].sentence
+
+
+def test_a_reference_near_the_clamp_that_still_reads_true_is_not_called_unmeasurable():
+    close = judge([evidence(validity=5e-8, compat=1e-6)]).reasons[1].sentence
+    assert "within a factor of ten" in close and "reads 1.00 × the truth" in close
+    gone = judge([evidence(validity=5e-9, compat=1e-9)]).reasons[1].sentence
+    assert "too small to be measured" in gone
 
 
 def test_before_the_first_epoch_no_net_is_walked_back():

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from tests.judge.test_protocol import evidence, frozen
+from walkback.cli.rejudge import _shown
 from walkback.core.quantities import Measurements
 from walkback.judge import ablate as ablation
 from walkback.judge import multiverse as universe
 from walkback.judge.assemble import Case
 from walkback.judge.credit import judge_credit
-from walkback.judge.replay import first_firing, replay
+from walkback.judge.replay import _stays_from, first_firing, replay
 from walkback.judge.sweep import firing_rates
 from walkback.judge.thresholds import Thresholds
 
@@ -137,3 +138,15 @@ def test_an_index_of_readings_follows_the_table_as_it_grows():
     assert table.number("loss.test@1", 1) == 2.0
     table.readings = [r._replace(value=5.0) for r in table.readings]
     assert table.number("loss.test@1", 1) == pytest.approx(5.0)
+
+
+def test_a_detector_that_fires_wherever_it_is_known_stays_from_there():
+    said = [(1, None), (2, True), (3, None), (4, True), (5, None)]
+    assert _stays_from(said) == 2
+    assert _stays_from([*said, (6, False)]) is None
+
+
+def test_what_was_never_known_is_not_said_never_to_have_come():
+    row = {"rule": "dfa", "first": None, "stays_from": None, "known_epochs": 0}
+    assert [_shown(name, row) for name in ("first", "stays_from")] == ["not known"] * 2
+    assert _shown("first", {**row, "known_epochs": 3}) == "never"

@@ -22,6 +22,7 @@ from walkback.report.tables import full_rows, layer_rows, trajectory_rows, verdi
         ("3.98×10⁻⁹ ± ∞", r"3.98$\times$10$^{-9}$ $\pm$ $\infty$"),
         ("—", "---"),
         ("ν, ρ", r"$\nu$, $\rho$"),
+        ("‖h_L‖ ≈ λ", r"$\Vert$h\_L$\Vert$ $\approx$ $\lambda$"),
         ("[x]", "{[}x{]}"),
         ("Nøkland é", "Nøkland é"),
         ("中\n", r"\texttt{U+4E2D} "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +17,17 @@ def test_table_fits_80_columns_and_keeps_verdicts_whole(audit: list[Judged]) -> 
     assert max(map(len, text.splitlines())) <= 80
     for words in ("✗ FAIL(D1+D2+D3)", "✓ PASS", "= baseline", "92.0 ± 1.0"):
         assert words in text
+
+
+def test_a_seed_without_readings_leaves_names_and_verdicts_whole(runs: Any) -> None:
+    runs.add("frozen")
+    for seed in (1, 2, 3):
+        gone = {"growth": math.nan, "validity": math.nan, "state": "diverged"} if seed == 3 else {}
+        runs.add("dfa", seed=seed, **{"growth": 900.0, "validity": 1e-9, **gone})
+    judged = runs.judged()
+    text = _printed(verdict_table(judged))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "dfa" in text and f"✗ {judged[0].verdict.verdict}" in text
 
 
 def test_markup_in_a_label_is_printed_not_obeyed(runs: Any) -> None:

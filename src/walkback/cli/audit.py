@@ -132,7 +132,7 @@ def _state(spec: RunSpec, store: Store) -> dict[str, Any]:
     bundle = store.find(spec.name)
     if bundle is None:
         return {"state": "not run", "epoch": 0}
-    return {"state": bundle.status["state"], "epoch": bundle.status["epoch"] or 0}
+    return {"state": bundle.status.get("state", "running"), "epoch": bundle.status.get("epoch") or 0}
 
 
 def _print_plan(answer: Mapping[str, Any]) -> None:

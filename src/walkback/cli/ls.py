@@ -129,7 +129,12 @@ def _bundles(store: str) -> list[dict[str, Any]]:
     from walkback.store import Store
 
     return [
-        {"name": b.path.name, "rule": b.card["rule"]["label"], "seed": b.spec.get("seed"), **b.status}
+        {
+            "name": b.path.name,
+            "rule": b.card["rule"]["label"],
+            "seed": b.spec.get("seed"),
+            **{name: b.status.get(name) for name in ("epoch", "reason", "state")},
+        }
         for b in Store.existing(store).bundles()
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from walkback.cli import (
     train,
     verify,
 )
-from walkback.cli.output import INTERNAL, INTERRUPTED, emit_error
+from walkback.cli.output import INTERNAL, INTERRUPTED, PIPE, emit_error
 from walkback.core.errors import WalkbackError
 
 app = typer.Typer(
@@ -80,6 +81,9 @@ def run(arguments: list[str]) -> int:
     except WalkbackError as error:
         emit_error(error.kind, error.message, error.hint, as_json)
         return error.exit_code
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - nobody reads any more
+        return PIPE
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         emit_error("file", f"{error.strerror or error}{where}.", "", as_json)

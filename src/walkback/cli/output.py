@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from walkback.core.spec import RunSpec
 
-INTERNAL, INTERRUPTED = 4, 130
+INTERNAL, INTERRUPTED, PIPE = 4, 130, 141
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Folder of bundles.")]
@@ -38,7 +38,12 @@ def emit_error(kind: str, message: str, hint: str, as_json: bool) -> None:
 def stdout_console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, markup=False)  # a path may have brackets
+    class Answering(Console):
+        def on_broken_pipe(self) -> None:
+            """Whoever read along, as `head` does, has seen enough; rich would end the process here."""
+            raise BrokenPipeError
+
+    return Answering(highlight=False, markup=False)  # a path may have brackets
 
 
 def say(message: str) -> None:

@@ -90,9 +90,13 @@ def _measured(path: Path) -> list[Bundle]:
     return found
 
 
-def _shown(column: str, value: Any) -> str:
-    """An epoch that does not exist never came; a captured model has no seed."""
-    return str(value) if value is not None else "never" if column in ("first", "stays_from") else "—"
+def _shown(column: str, row: dict[str, Any]) -> str:
+    """An epoch that does not exist never came, if any was known; a captured model has no seed."""
+    if row[column] is not None:
+        return str(row[column])
+    if column in ("first", "stays_from"):
+        return "never" if row["known_epochs"] else "not known"
+    return "—"
 
 
 def _show(answer: dict[str, Any], rows: Sequence[dict[str, Any]], json: bool) -> None:
@@ -106,5 +110,5 @@ def _show(answer: dict[str, Any], rows: Sequence[dict[str, Any]], json: bool) ->
     for column in rows[0] if rows else ("nothing to judge",):
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_shown(name, value)) for name, value in row.items()))
+        table.add_row(*(Text(_shown(name, row)) for name in row))
     stdout_console().print(table)

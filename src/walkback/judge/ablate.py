@@ -20,8 +20,8 @@ def ablate(
 ) -> list[dict[str, Any]]:
     """One row per rule, one decision per body of evidence: `trustworthy`, `walked back` or `not known`.
 
-    The status quo (ours) trusts a rule whose accuracy is above chance and, where it is given, whose Γ is
-    positive. Each diagnostic is then added to it alone; `full` is the protocol's own verdict.
+    The status quo (ours) trusts a rule whose accuracy is above chance and whose Γ is positive, each in most
+    seeds; without a Γ that is not known. Each diagnostic is then added to it alone; `full` is the protocol.
     """
     judged = judge_bundles(bundles, logic=logic, thresholds=thresholds)
     judged = [item for item in judged if item.role != "baseline"]

@@ -105,6 +105,8 @@ def _cells(
     rule = runs[0].label
     if runs[0].role == "baseline" or rule == "bp" or baselines is not None:
         return {}
+    if group[0].card["rule"]["name"] == "mixed":  # a cell of another rule's table
+        return {}
     wanted = {
         ("bp", rule): ("mixed", rule, "bp"),
         ("bp", "frozen"): ("frozen", None, "bp"),
@@ -112,7 +114,7 @@ def _cells(
     }
     found: dict[tuple[str, str], list[Evidence]] = {cell: [] for cell in wanted}
     for bundle, run in zip(group, runs, strict=True):
-        for other in stored[bundle.path.resolve().parent]:
+        for other in select_rates(stored[bundle.path.resolve().parent]):
             cell = next((cell for cell, arms in wanted.items() if _arms(other) == arms), None)
             if cell is not None and same_but_rule(bundle.spec, other.spec) and other.measurements().epochs:
                 evidence = _same_epoch(run, other)
@@ -158,6 +160,7 @@ def sibling_bundles(
         alone = groups is not None and len(groups[group_key(bundle)]) == 1
         if not known and baselines is not None and len(baselines) == 1 and alone:
             _check_recipe(bundle, baselines[0])
+            _check_frozen(baselines[0])
             known = list(baselines)
         measured = [sibling for sibling in known if sibling.measurements().epochs]
         found.append(measured[0] if measured else None)
@@ -190,6 +193,16 @@ def _check_recipe(bundle: Bundle, baseline: Bundle) -> None:
         raise BadInput(
             f"The baseline {baseline.path.name} differs from {bundle.path.name} in {', '.join(differing)}.",
             "A baseline shares net, data and recipe with what it is compared to.",
+        )
+
+
+def _check_frozen(baseline: Bundle) -> None:
+    """D3 speaks of frozen random blocks under a stem by backprop; another baseline is another statement."""
+    label = str(baseline.card["rule"]["label"])
+    if baseline.status.get("state") != "captured" and label != "frozen":
+        raise BadInput(
+            f"The baseline {baseline.path.name} is {label}, not frozen.",
+            "Gains over it are in the stem × blocks table of a report on the store.",
         )
 
 

@@ -69,6 +69,8 @@ def _depth(d3: Reason) -> Step:
     if d3.fires is None:
         return _step(3, question, None, d3.sentence)
     words = "No, so the sentence about deep credit is walked back. " if d3.fires else "Yes. "
+    if d3.status == "stem-dependent":
+        words = "That depends on the stem, so the sentence about deep credit is walked back. "
     return _step(3, question, not d3.fires, words + d3.sentence)
 
 
@@ -95,6 +97,8 @@ def _mode(
         False: "depth is useful all the same",
         None: "whether depth is useful is not known",
     }[d3.fires]
+    if d3.status == "stem-dependent":
+        depth = "depth helps with one stem and not with another (D3)"
     if not scale:
         return _step(4, question, False, f"Mode 2 (direction): scale is sane, yet {depth}.{seen}.")
     hint = f"{seen}; read it as direction only." if seen and d1.fires else f"{seen}." if seen else ""

@@ -18,6 +18,8 @@ from walkback.core.verdict import Reason
 from walkback.judge.evidence import Evidence
 from walkback.judge.thresholds import Thresholds
 
+READS_TRUE = 0.99  # of a cosine's value: the clamp is not felt yet
+ROUNDING = 1e-9  # .36 − .34 is a little less than .02, and a gain of two points all the same
 D1_NAME, D2_NAME, D3_NAME = "D1_scale_growth", "D2_ref_validity", "D3_depth_utility"
 
 
@@ -31,8 +33,13 @@ def judge_scale(runs: Sequence[Evidence], thresholds: Thresholds) -> Reason:
         sentence = "The growth of the residual stream was not measured or is not a number."
     elif vote.fires:
         sentence = f"One block multiplies the residual stream by {number(value)} (limit {most})."
+    elif any(v is not None and v > limit for v in values):
+        sentence = (
+            f"Too few seeds have a block that explodes: the median is {number(value)} (limit {most})."
+        )
     else:
-        sentence = f"No block multiplies the residual stream by more than {number(value)} (limit {most})."
+        largest = max(v for v in values if v is not None)
+        sentence = f"No block multiplies the residual stream by more than {number(largest)} (limit {most})."
     total = _middle([run.number("scale.growth_total@1") for run in runs])
     stem = _middle([_stem_against_init(run) for run in runs])
     if vote.fires is False and total is not None and total > limit:
@@ -76,7 +83,7 @@ def judge_reference(runs: Sequence[Evidence], thresholds: Thresholds, *, literal
         fires=vote.fires,
         value=value,
         threshold=limit,
-        sentence=_reference_sentence(value, limit, vote.fires, cause, companions) + vote.words,
+        sentence=_reference_sentence(values, limit, vote.fires, cause, companions) + vote.words,
         status=vote.status,
         margin=None if value is None else value - limit,
         layer=max(runs[0].measurements.layers(runs[0].epoch), default=None),
@@ -190,7 +197,7 @@ def _depth_interval(
     rows = [_paired(run, baseline) for run, baseline in pairs]
     known = [row for row in rows if row is not None]
     if len(known) < len(rows) or len({len(row) for row in known}) > 1:
-        return None, "a point estimate: the items are not paired"
+        return _seed_interval(pairs, thresholds.alpha)
     stacked, sources = np.stack(known), pairs[0][0].sources
     units = stacked.shape[1] if sources is None else len(np.unique(sources))
     if units < 2:
@@ -201,6 +208,19 @@ def _depth_interval(
         return interval, f"{len(pairs)} seed(s): the point decides, the interval covers items only"
     interval = seed_item_interval(stacked, thresholds.alpha, sources)
     return interval, f"interval over {len(pairs)} seeds and {stacked.shape[1]} test items"
+
+
+def _seed_interval(pairs: Sequence[tuple[Evidence, Evidence]], alpha: float) -> tuple[Interval | None, str]:
+    """Student's, over the gains of the seeds: what is left where their items are not known."""
+    from scipy.stats import t
+
+    gains = [r.accuracy - b.accuracy for r, b in pairs if r.accuracy is not None and b.accuracy is not None]
+    if len(gains) < 3:
+        return None, "a point estimate: the items are not paired"
+    mean, se = float(np.mean(gains)), float(np.std(gains, ddof=1)) / math.sqrt(len(gains))
+    reach = float(t.ppf(1 - alpha, len(gains) - 1)) * se
+    how = f"interval over {len(gains)} seeds alone: the items are not paired"
+    return Interval(mean, mean - reach, mean + reach, se, len(gains) - 1, alpha), how
 
 
 def _paired(run: Evidence, baseline: Evidence) -> np.ndarray | None:
@@ -237,12 +257,13 @@ def _unmatched(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
 def _depth_decision(gain: _Gain, limit: float) -> tuple[bool | None, str]:
     if gain.estimate is None:
         return None, "missing"
+    least = limit - ROUNDING
     if gain.interval is None or gain.seeds < 3:
-        return gain.estimate < limit, "ok"
+        return gain.estimate < least, "ok"
     low, high = gain.interval
-    if high < limit:
+    if high < least:
         return True, "ok"
-    return (False, "ok") if low >= limit else (None, "open")
+    return (False, "ok") if low >= least else (None, "open")
 
 
 def _depth_sentence(gain: _Gain, limit: float, fires: bool | None) -> str:
@@ -260,18 +281,26 @@ def _depth_sentence(gain: _Gain, limit: float, fires: bool | None) -> str:
 
 
 def _reference_sentence(
-    value: float | None,
+    values: Sequence[float | None],
     limit: float,
     fires: bool | None,
     cause: str,
     companions: dict[str, float | None],
 ) -> str:
+    value = _middle(values)
     if value is None or fires is None:
         return "The reference gradient at the last state was not measured or is not a number."
     found = f"({number(value)}, limit {limit_of(limit)})"
+    if not fires and any(v is not None and v < limit for v in values):
+        return f"Too few seeds have a reference gradient that is too small: the median is {found[1:-1]}."
     if not fires:
         return f"The reference gradient is large enough to be measured {found}."
     probe = companions["unit_probe"]
+    if probe is not None and probe > READS_TRUE:
+        return (
+            f"The reference gradient at the last state is within a factor of ten of where a conventional "
+            f"cosine is clamped {found}, by {cause}; that still reads {number(probe)} × the truth."
+        )
     seen = (
         ""
         if probe is None

@@ -19,12 +19,15 @@ Cells = Mapping[tuple[str, str], Sequence[Evidence]]  # (rule of the stem, rule 
 
 
 def contrasts(rule: str, cells: Cells, thresholds: Thresholds) -> dict[str, Reason]:
-    """Trained against frozen blocks for each stem of which both cells were run on the same seeds."""
+    """Trained against frozen blocks for each stem of which both cells ran to their end on all of the rule's
+    seeds: one control more or less on one of them must not decide over all."""
     found = {}
+    seeds = {run.seed for run in cells.get((rule, rule), ())}
     for stem in ("bp", rule):
         trained, fixed = cells.get((stem, rule), ()), cells.get((stem, "frozen"), ())
-        by_seed = {run.seed: run for run in fixed}
-        if trained and all(run.seed in by_seed for run in trained):
+        by_seed = {run.seed: run for run in fixed if _ended(run)}
+        done = {run.seed for run in trained if _ended(run)}
+        if trained and done == seeds <= set(by_seed):
             found[f"stem by {stem}"] = judge_depth(trained, [by_seed[r.seed] for r in trained], thresholds)
     return found
 
@@ -58,6 +61,10 @@ def with_contrasts(headline: Reason, found: Mapping[str, Reason]) -> Reason:
         f"and do not ({', '.join(useless)})."
     )
     return replace(headline, fires=True, status="stem-dependent", sentence=sentence)
+
+
+def _ended(run: Evidence) -> bool:
+    return run.status.get("state") not in ("running", "diverged")
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -77,7 +77,8 @@ def ask(check: str, run: Evidence, baseline: Evidence | None, logic: str, thresh
 def first_firing(moments: Sequence[Moment]) -> list[dict[str, object]]:
     """Per rule and seed: the first epoch at which each detector fires, and at which it stays.
 
-    `first` is None if it never did; `stays_from` is the epoch from which it fires to the end.
+    `first` is None if it never did; `stays_from` is the epoch from which it fires to the end, wherever it
+    is known.
     """
     runs: dict[tuple[str, int | None], list[Moment]] = {}
     for moment in moments:
@@ -105,8 +106,8 @@ def first_firing(moments: Sequence[Moment]) -> list[dict[str, object]]:
 def _stays_from(said: Sequence[tuple[int, bool | None]]) -> int | None:
     start = None
     for epoch, fires in said:
-        if not fires:
+        if fires is False:
             start = None
-        elif start is None:
+        elif fires and start is None:
             start = epoch
     return start

@@ -46,7 +46,7 @@ def _passed_over(bundles: Sequence[Bundle]) -> set[Any]:
             grids.setdefault(_grid_key(bundle), {}).setdefault(bundle.spec["lr"], []).append(bundle)
     losers = set()
     for rates in grids.values():
-        best = max(rates, key=lambda rate: _validation(rates[rate]))
+        best = max(rates, key=lambda rate: (*_validation(rates[rate]), -rate))  # of equals the smallest
         losers |= {b.path for rate, group in rates.items() if rate != best for b in group}
     return losers
 

@@ -34,11 +34,18 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
             justify="right" if column.numeric else "left",
             overflow="fold",
             no_wrap=column.header != _FOLDS,
+            min_width=8 if column.header == _FOLDS else None,
         )
     for item, cells in zip(judged, source.cells(), strict=True):
-        plain = [Text(cell.replace(" [", "\n[").replace(" (", "\n(")) for cell in cells[1:-1]]
+        plain = [Text(_in_lines(cell)) for cell in cells[1:-1]]
         shown.add_row(Text(cells[0]), *plain, _mark(item.verdict, ",\n  "))
     return shown
+
+
+def _in_lines(cell: str) -> str:
+    """An interval or a count under its number, in lines as short as they can be."""
+    number, bracket, rest = cell.partition(" (")
+    return number.replace(" [", "\n[") + bracket.replace(" ", "\n") + rest.replace(" ", "\n")
 
 
 def print_verdict(verdict: Verdict, console: Console) -> None:

@@ -136,10 +136,11 @@ def _brief(reason: Reason) -> str:
         return f"D1, the largest growth of one block is {value} (limit {most})"
     if reason.check == "D2":
         return f"D2, the reference gradient measures {value} (limit {most})"
-    return (
+    told = (
         f"{reason.check}, trained blocks gain {points(reason.value)} pp over frozen ones "
         f"(required {points(reason.threshold)} pp)"
     )
+    return told + (", but not under every stem" if reason.status == "stem-dependent" else "")
 
 
 def _unknown(reason: Reason) -> str:

@@ -107,7 +107,8 @@ class _Run:
         bundle.sweep()
         run = cls(spec, dataset, bundle, state, torch.device(device))
         x, y = dataset.eval_batch
-        run.bundle.commit([Member("eval.safetensors", "eval", pack_arrays({"x": x, "y": y}))])
+        start = {"state": "running", "epoch": 0, "reason": ""}
+        run.bundle.commit([Member("eval.safetensors", "eval", pack_arrays({"x": x, "y": y}))], status=start)
         run.end_epoch(run.state)
         return run
 

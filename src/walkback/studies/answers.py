@@ -71,13 +71,20 @@ class Answers:
 
     def _answer(self, specs: Sequence[RunSpec]) -> Answer:
         held = [self.bundles[spec.name] for spec in specs if spec.name in self.bundles]
+        case = next((self._cases[spec.name] for spec in specs if spec.name in self._cases), None)
         return Answer(
             name=describe_rule(specs[0].rule)["label"],
             spec=specs[0].to_dict(),
             planned=len(specs),
             running=sum(not bundle.finished for bundle in held),
-            case=next((self._cases[spec.name] for spec in specs if spec.name in self._cases), None),
+            case=None if case is None else _planned(case, {spec.name for spec in specs}),
         )
+
+
+def _planned(case: Case, names: set[str]) -> Case:
+    """Without the seeds that the store has beyond the study's own."""
+    own = [place for place, bundle in enumerate(case.bundles) if bundle.path.name in names]
+    return case if len(own) == len(case.bundles) else case.only(own)
 
 
 def data_of(store: Store, names: Sequence[str]) -> dict[str, Identified]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from walkback.judge.diagnostics import ROUNDING
 from walkback.judge.replay import ask
 from walkback.judge.sweep import CHECKS, GRID
 from walkback.judge.thresholds import Thresholds
@@ -71,8 +72,9 @@ def values_of(answers: Answers) -> Values:
 
 def firing(name: str, seen: Seen, threshold: float) -> int:
     """How many of the values would fire; D1 fires above its threshold, D2 and D3 below theirs."""
-    above = name == "growth"
-    return int((seen.values > threshold).sum() if above else (seen.values < threshold).sum())
+    if name == "growth":
+        return int((seen.values > threshold).sum())
+    return int((seen.values < threshold - (ROUNDING if name == "depth_gain" else 0.0)).sum())
 
 
 def sensitivity_table(answers: Answers, values: Values) -> Table:
