@@ -196,6 +196,27 @@ def test_stability_tells_one_direction_from_noise():
     assert math.isnan(direction_stability(torch.zeros(4, 3)))
 
 
+def test_a_row_that_does_not_vary_has_no_rank_correlation():
+    rng = np.random.default_rng(0)
+    h, g = torch.tensor(rng.normal(size=(8, 5))), torch.tensor(rng.normal(size=(8, 5)))
+    g[::2] = 0  # their loss is constant
+
+    def losses(state):
+        return (state * g).sum(-1)
+
+    found = perturbation_correlation(losses, h, g, g, generator())
+    assert found.rho == pytest.approx(1) and found.rho_spearman == pytest.approx(1)
+    nothing = perturbation_correlation(losses, h, 0 * g, g, generator())
+    assert math.isnan(nothing.rho) and math.isnan(nothing.rho_spearman)
+
+
+@pytest.mark.parametrize("rule", ["pepita", "dfa", "kolen-pollack"])
+def test_the_full_tier_of_a_rule_can_be_measured(net, batch, rule):
+    with net.evaluating():
+        table = measure_full(net.probe(*batch), ready_rule(rule, net, *batch), 1, generator(), draws=9)
+    assert table.number("alignment.deep_null_p@1", 1) is not None
+
+
 def test_the_null_of_fresh_feedback_is_centred_and_backprop_lies_outside_its_own(net, batch):
     trace = net.probe(*batch)
     dfa = cosine_null(ready_rule("dfa", net, *batch), trace, generator(), draws=99)

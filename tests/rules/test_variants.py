@@ -9,6 +9,9 @@ from torch.nn import functional as F
 from tests.conftest import ready_rule
 from tests.rules.test_rules import autograd_gradients, gelu_slope, gradients, relative
 from walkback.core.errors import BadInput, NotApplicable, UnknownName
+from walkback.nets import Adapter
+from walkback.nets.mlp import MLP
+from walkback.nets.small_resnet import SmallResNet
 from walkback.rules import describe_rule, make_rule, resolve_rule
 
 
@@ -123,6 +126,40 @@ def test_a_stem_that_learns_from_noise_is_given_fresh_noise_in_every_step(net, b
     rule.setup(net.probe(*batch), torch.Generator().manual_seed(2))
     first, second = (rule.training_credits(net.trace(*batch, rule.wiring))[0] for _ in range(2))
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("rule", ["kolen-pollack+penalty", "dtp+penalty", "frozen(stem=kolen-pollack)"])
+def test_a_rule_made_from_another_is_ready_when_that_is(net, batch, rule):
+    made = make_rule(rule)
+    made.setup(net.probe(*batch), torch.Generator().manual_seed(2))
+    assert made.ready and made.inner.ready
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["bp", "dose(cosine=0.5)", "forward-gradient", "node-perturbation(draws=3)", "mixed(blocks=dfa)"],
+)
+def test_batch_norm_counts_one_pass_a_step_whatever_the_rule_does_beside_it(rule):
+    torch.manual_seed(0)
+    net = Adapter(SmallResNet(3 * 8 * 8, 3, depth=2, width=4, stages=2))
+    x, y = torch.randn(6, 3, 8, 8), torch.arange(6) % 3
+    made = make_rule(rule)
+    made.setup(net.probe(x, y), torch.Generator().manual_seed(2))
+    counts = [m for m in net.model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    before = [int(m.num_batches_tracked) for m in counts]
+    net.model.train()
+    made.deposit_gradients(net, x, y)
+    assert [int(m.num_batches_tracked) for m in counts] == [n + 1 for n in before]
+
+
+def test_a_state_of_zeros_has_a_credit_of_zeros_under_dtp():
+    torch.manual_seed(0)
+    net = Adapter(MLP(6, 3, depth=2, width=2))
+    x, y = torch.randn(64, 6), torch.arange(64) % 3
+    rule = ready_rule("dtp", net, x, y)
+    trace = net.probe(x, y)
+    assert (trace.states[-1] == 0).all(1).any(), "some rows of a narrow ReLU net are dead"
+    assert all(torch.isfinite(a).all() for a in rule.credits(trace))
 
 
 @pytest.mark.parametrize("weight", ["-1", "nan", "inf"])

@@ -22,6 +22,7 @@ from walkback.run.many import run_many
 from walkback.run.one import run_one
 from walkback.run.plan import plan_runs
 from walkback.store import Bundle, Store
+from walkback.store.bundle import import_zip
 
 COMMAND = [sys.executable, "-c", "from walkback.cli.main import main; main()"]
 TINY = "resmlp(width=16,expansion=1,depth=2)"
@@ -312,6 +313,56 @@ def test_knocking_out_a_frozen_block_costs_nothing_and_a_trained_one_something(d
     assert knock_out(bp, 0)["blocks"][0]["worth"] == 0.0
     with pytest.raises(BadInput, match="no checkpoint of epoch 3"):
         knock_out(bp, 3)
+
+
+def test_a_frozen_block_with_batch_norm_costs_nothing_either(digits, tmp_path):
+    from walkback.run.knockout import knock_out
+
+    (spec,) = plan_runs(
+        net="small-resnet(depth=2,width=4,stages=2)", rules=["frozen"], seeds=[1], data="digits",
+        dataset=digits, epochs=1, batch=64,
+    )  # fmt: skip
+    found = knock_out(run_one(spec, digits, Store(tmp_path)))
+    assert [row["worth"] for row in found["blocks"]] == [0.0] * len(found["blocks"])
+
+
+def test_what_was_measured_while_a_run_was_stopped_is_not_mixed_into_it(digits, tmp_path):
+    from walkback.run.full import measure_stored
+
+    (spec,) = specs(digits, ["dfa"], epochs=3)
+    run_one(spec, digits, Store(tmp_path / "whole"))
+
+    def stop(progress):
+        if progress.step == 60:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run_one(spec, digits, Store(tmp_path / "parts"), on_progress=stop)
+    half = Bundle.open(tmp_path / "parts" / spec.name)
+    measure_stored(half, [1], draws=9)
+    done = run_one(spec, digits, Store(tmp_path / "parts"))
+    whole = Bundle.open(tmp_path / "whole" / spec.name)
+    assert done.read("measurements.csv") == whole.read("measurements.csv")
+    measure_stored(done, [1], draws=19)
+    assert Bundle.open(done.path).measurements().number("alignment.null_draws@1", 1) == 19
+
+
+def test_a_light_copy_has_nothing_to_measure_and_says_so(digits, tmp_path):
+    from walkback.run.full import measure_stored
+    from walkback.run.knockout import knock_out
+
+    (spec,) = specs(digits, ["dfa"], epochs=1)
+    run_one(spec, digits, Store(tmp_path / "whole")).export(tmp_path / "light.zip", light=True)
+    light = import_zip(tmp_path / "light.zip", tmp_path / "copies")
+    for ask in (measure_stored, knock_out):
+        with pytest.raises(BadInput, match="has no checkpoints"):
+            ask(light)
+
+
+@pytest.mark.parametrize(("net", "data"), [(f"{TINY}+dropout(0.5)", "digits"), (TINY, "digits+noise")])
+def test_an_addition_that_nothing_would_come_of_is_refused(digits, net, data):
+    with pytest.raises(BadInput, match="Nothing can be added to a"):
+        plan_runs(net=net, rules=["bp"], seeds=[1], data=data, dataset=digits, epochs=1)
 
 
 def test_processes_give_the_bits_of_one_thread_in_this_process(digits, tmp_path):

@@ -183,9 +183,46 @@ def normed() -> ResMLP:
     return model
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: Odd(12, 5, depth=2, width=8), hooked, shared, without_bias, normed]
-)
+class Doubling(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def other_layer() -> ResMLP:
+    model = ResMLP(12, 5, depth=2, width=8)
+    model.blocks[0].fc1 = Doubling(8, 32)
+    return model
+
+
+def other_norm() -> ResMLP:
+    model = ResMLP(12, 5, depth=2, width=8)
+    model.out_ln = nn.RMSNorm(8)
+    return model
+
+
+def plain_norm() -> ResMLP:
+    model = ResMLP(12, 5, depth=2, width=8)
+    model.blocks[1].ln = nn.LayerNorm(8, elementwise_affine=False)
+    return model
+
+
+def no_norm_inside() -> ResMLP:
+    model = ResMLP(12, 5, depth=2, width=8)
+    model.blocks[1].ln = nn.Identity()
+    return model
+
+
+def watched() -> ResMLP:
+    model = ResMLP(12, 5, depth=2, width=8)
+    model.blocks[0].fc1.weight.register_hook(lambda gradient: 2 * gradient)
+    return model
+
+
+ODD = [lambda: Odd(12, 5, depth=2, width=8), hooked, shared, without_bias, normed]
+ODD += [other_layer, other_norm, plain_norm, no_norm_inside, watched]
+
+
+@pytest.mark.parametrize("make", ODD)
 def test_a_model_that_is_not_what_the_pass_was_written_for_is_left_to_autograd(make):
     net = Adapter(make())
     assert not fits(net, make_rule("bp"))

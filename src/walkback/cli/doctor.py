@@ -15,8 +15,10 @@ def doctor(
     device: Annotated[str, typer.Option("--device", help="cpu, cuda or mps.")] = "cpu", json: Json = False
 ) -> int:
     """Look at this machine, and train the same short run twice."""
+    from walkback.cli.session import check_device
     from walkback.run.doctor import examine
 
+    check_device(device)
     found = examine(device)
     if json:
         emit_json(found)

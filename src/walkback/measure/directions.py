@@ -13,6 +13,7 @@ from itertools import islice
 
 import torch
 from jaxtyping import Float, Int
+from scipy.stats import rankdata
 from torch import Tensor
 
 from walkback.measure.rows import exact, row_norms
@@ -185,7 +186,8 @@ def _row_products(unit: Tensor, stack: Tensor) -> Tensor:
 
 
 def _ranks(values: Tensor) -> Tensor:
-    return values.argsort(0).argsort(0).double()
+    """Average ranks down each column: a row that does not vary has one rank, and no correlation."""
+    return torch.from_numpy(rankdata(values.cpu().numpy(), axis=0)).double()
 
 
 def _nanmean(values: Tensor) -> float:

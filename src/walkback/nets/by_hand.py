@@ -195,6 +195,7 @@ def grad_of(parameter: Tensor) -> Tensor:
 
 
 PARTS: dict[type[nn.Module], type[Part]] = {nn.Linear: LinearPart, ReluLayer: ReluPart, ResBlock: ResPart}
+_BUILT_OF = (ResMLP, MLP, nn.ModuleList, nn.LayerNorm, nn.Identity)
 
 
 def hand_parts(net: Adapter, senders: Mapping[str, Send] | None = None) -> list[Part] | None:
@@ -236,7 +237,11 @@ def _altered(module: nn.Module) -> bool:
     """Hooks, a forward of its own, parametrised weights: things that a hand-written pass would miss."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return (
-        any(getattr(module, name) for name in hooks)
+        type(module) not in (*PARTS, *_BUILT_OF)
+        or (isinstance(module, nn.LayerNorm) and (module.weight is None or module.bias is None))
+        or (isinstance(module, ResBlock) and type(module.ln) is not nn.LayerNorm)
+        or any(p._backward_hooks for p in module._parameters.values() if p is not None)
+        or any(getattr(module, name) for name in hooks)
         or "forward" in module.__dict__
         or hasattr(module, "parametrizations")
         or (isinstance(module, nn.Linear) and module.bias is None)

@@ -151,6 +151,20 @@ def repeatable(name: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def statistics_kept(net: Adapter) -> Iterator[None]:
+    """A rule may run a block many times; BatchNorm's running statistics count its forward pass once."""
+    kept = [m for m in net.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    tracked = [m.track_running_stats for m in kept]
+    try:
+        for module in kept:
+            module.track_running_stats = False
+        yield
+    finally:
+        for module, value in zip(kept, tracked, strict=True):
+            module.track_running_stats = value
+
+
 class ChainRule(Rule):
     """A rule whose credit enters at the last state and is transported down block by block."""
 
@@ -187,6 +201,10 @@ class Modifier(Rule):
         self.inner = inner
         self.wiring, self.has_feedback = inner.wiring, inner.has_feedback
         self.learns_feedback, self.reads_states = inner.learns_feedback, inner.reads_states
+
+    @property
+    def ready(self) -> bool:
+        return self.inner.ready
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         self.inner.setup(trace, generator)

@@ -9,7 +9,7 @@ from walkback.core.errors import BadInput
 from walkback.core.spec import Call
 from walkback.core.streams import stream_seed
 from walkback.nets.trace import Trace
-from walkback.rules.base import Rule
+from walkback.rules.base import Rule, statistics_kept
 
 
 class Dose(Rule):
@@ -51,7 +51,8 @@ class Dose(Rule):
         return [self._turned(layer, g, generator) for layer, g in enumerate(trace.reference)]
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
-        exact = trace.net.trace(trace.inputs, trace.labels, "probe").reference
+        with statistics_kept(trace.net):
+            exact = trace.net.trace(trace.inputs, trace.labels, "probe").reference
         return [self._turned(layer, g, None) for layer, g in enumerate(exact)]
 
     def _turned(self, layer: int, g: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -68,7 +68,8 @@ class DTP(Rule):
             for layer in range(trace.depth - 1, -1, -1):
                 decoder = self.get_submodule(f"decoder_{layer}")
                 targets.insert(0, states[layer] + decoder(targets[0]) - decoder(states[layer + 1]))
-            return [(h - t) * sizes / step for h, t in zip(states, targets, strict=True)]
+            scale = torch.where(step > 0, sizes / step, 0.0)  # a state of zeros has no step to be scaled by
+            return [(h - t) * scale for h, t in zip(states, targets, strict=True)]
 
     def learn(self, trace: Trace) -> None:
         """Each decoder learns to undo its block on noisy states; only decoders get these gradients."""

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import factorial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.quantities import SETTLED_BELOW
 from walkback.core.spec import Call, Value
-from walkback.nets.adapter import Adapter
 from walkback.nets.settling import SettlingNet
 from walkback.nets.trace import Trace, stable_error
-from walkback.rules.base import Rule, repeatable
+from walkback.rules.base import Rule, repeatable, statistics_kept
 
 
 class EP(Rule):
@@ -129,7 +127,7 @@ class EP(Rule):
             )
         credits = [torch.zeros_like(h) for h in trace.states]
         residuals = []
-        with torch.enable_grad(), _statistics_kept(trace.net), sdpa_kernel(SDPBackend.MATH):
+        with torch.enable_grad(), statistics_kept(trace.net), sdpa_kernel(SDPBackend.MATH):
             free = self.start(trace)
             for beta, weight in self.nudges(self.largest_nudge(free)):
                 moved, residual = self.settle(trace, free, beta)
@@ -360,17 +358,3 @@ def _largest(residuals: Sequence[float]) -> float:
 
 def _norm(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack([torch.linalg.vector_norm(part.detach().double()) for part in parts]).norm()
-
-
-@contextlib.contextmanager
-def _statistics_kept(net: Adapter) -> Iterator[None]:
-    """Settling runs a block many times; BatchNorm's running statistics count its forward pass once."""
-    kept = [m for m in net.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    tracked = [m.track_running_stats for m in kept]
-    try:
-        for module in kept:
-            module.track_running_stats = False
-        yield
-    finally:
-        for module, value in zip(kept, tracked, strict=True):
-            module.track_running_stats = value

@@ -10,7 +10,7 @@ from torch import Tensor
 from walkback.core.errors import NotApplicable
 from walkback.core.spec import Value
 from walkback.nets.trace import Trace
-from walkback.rules.base import Modifier, Rule, with_labels
+from walkback.rules.base import Modifier, Rule, statistics_kept, with_labels
 
 
 class Mixed(Modifier):
@@ -28,6 +28,10 @@ class Mixed(Modifier):
         # A chain is cut below its first block, so that the stem can be given a credit of its own.
         self.wiring = "cut" if inner.wiring == "cut" else "probe"
         self.has_feedback = inner.has_feedback or stem_rule.has_feedback
+
+    @property
+    def ready(self) -> bool:
+        return self.inner.ready and self.stem_rule.ready
 
     @classmethod
     def normalise(cls, params: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -72,9 +76,10 @@ class Mixed(Modifier):
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
         chained = self.stem_rule.wiring == "chain"  # whose training credits end at the last state
-        own = trace.net.trace(trace.inputs, trace.labels, "probe" if chained else self.stem_rule.wiring)
         give = self.stem_rule.credits if chained else self.stem_rule.training_credits
-        stem = give(own)[0]
+        with statistics_kept(trace.net):
+            own = trace.net.trace(trace.inputs, trace.labels, "probe" if chained else self.stem_rule.wiring)
+            stem = give(own)[0]
         rest = self.inner.training_credits(trace)
         return [stem, *(rest[1:] if self.wiring == "cut" else rest)]
 

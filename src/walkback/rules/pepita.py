@@ -48,7 +48,8 @@ class Pepita(Rule):
         return _differences(trace, self._pass)
 
     def local_trace(self, trace: Trace) -> Trace:
-        return self._pass
+        second: Trace = self.__dict__.pop("_pass")  # not kept: a rule is copied, and a pass cannot be
+        return second
 
     def _second(self, trace: Trace, wiring: str) -> Trace:
         change = trace.error.to(self.get_buffer("feedback")) @ self.get_buffer("feedback")

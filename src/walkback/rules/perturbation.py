@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.spec import Call
 from walkback.nets.trace import Trace
-from walkback.rules.base import Rule, repeatable
+from walkback.rules.base import Rule, repeatable, statistics_kept
 
 
 class Estimator(Rule):
@@ -47,7 +47,8 @@ class Estimator(Rule):
         draws = int(self.params["draws"])
         for _ in range(draws):
             directions = [torch.randn(h.shape, dtype=h.dtype).to(h.device) for h in states]
-            rise = self.rise(trace, states, directions)
+            with statistics_kept(trace.net):
+                rise = self.rise(trace, states, directions)
             for sum_, direction in zip(total, directions, strict=True):
                 sum_ += rise.view(-1, *[1] * (direction.dim() - 1)) * direction / draws
         return total

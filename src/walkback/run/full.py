@@ -25,9 +25,7 @@ LATEST = "alignment.deep_null20_sd@1"  # the quantity that came to the full tier
 
 def measure_stored(bundle: Bundle, epochs: Sequence[int] | None = None, draws: int = DRAWS) -> list[int]:
     """Measure the full tier at checkpoints (default: the last), add it to the bundle; the epochs done."""
-    if "rule" not in bundle.spec or "epochs" not in bundle.spec:
-        raise BadInput(f"{bundle.path.name} was captured from a model; its net cannot be built again.")
-    kept = bundle.checkpoint_epochs()
+    kept = stored_checkpoints(bundle)
     wanted = list(epochs) if epochs is not None else [max(kept)]
     missing = sorted(set(wanted) - set(kept))
     if missing:
@@ -40,6 +38,16 @@ def measure_stored(bundle: Bundle, epochs: Sequence[int] | None = None, draws: i
             name = f"full/epoch-{epoch:04d}.csv"
             bundle.commit([Member(name, "full", table.to_csv().encode(), epoch)])
     return wanted
+
+
+def stored_checkpoints(bundle: Bundle) -> dict[int, str]:
+    """The epochs from which a run can be built again."""
+    if "rule" not in bundle.spec or "epochs" not in bundle.spec:
+        raise BadInput(f"{bundle.path.name} was captured from a model; its net cannot be built again.")
+    kept = bundle.checkpoint_epochs()
+    if not kept:
+        raise BadInput(f"{bundle.path.name} has no checkpoints.", "A light copy is without its weights.")
+    return kept
 
 
 def measure_missing(bundle: Bundle, epochs: Sequence[int], draws: int = DRAWS) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from walkback.core.errors import BadInput, NotApplicable
 from walkback.measure.rows import correct_rows
-from walkback.run.full import eval_batch, restore_run
+from walkback.run.full import eval_batch, restore_run, stored_checkpoints
 from walkback.store import Bundle
 
 
@@ -18,7 +19,7 @@ def knock_out(bundle: Bundle, epoch: int | None = None) -> dict[str, Any]:
     A block whose loss costs nothing did not learn anything the net uses: D3 per layer. It is measured on
     the stored batch, so no data set is needed; the rest of the net keeps its trained weights.
     """
-    kept = bundle.checkpoint_epochs()
+    kept = stored_checkpoints(bundle)
     epoch = max(kept) if epoch is None else epoch
     if 0 not in kept or epoch not in kept:
         raise BadInput(f"{bundle.path.name} has no checkpoint of epoch {0 if 0 not in kept else epoch}.")
@@ -30,10 +31,10 @@ def knock_out(bundle: Bundle, epoch: int | None = None) -> dict[str, Any]:
     whole = _accuracy(net.model, x, y)
     rows = []
     for layer, (block, first) in enumerate(zip(net.blocks, initial.blocks, strict=True), start=1):
-        trained = {name: value.clone() for name, value in block.state_dict().items()}
-        block.load_state_dict(first.state_dict())
+        trained = [p.detach().clone() for p in block.parameters()]
+        _set(block, first.parameters())
         without = _accuracy(net.model, x, y)
-        block.load_state_dict(trained)
+        _set(block, trained)
         rows.append({"layer": layer, "accuracy": without, "worth": whole - without})
     return {
         "rule": bundle.card["rule"]["label"],
@@ -42,6 +43,13 @@ def knock_out(bundle: Bundle, epoch: int | None = None) -> dict[str, Any]:
         "items": len(y),
         "blocks": rows,
     }
+
+
+def _set(block: torch.nn.Module, weights: Iterable[torch.Tensor]) -> None:
+    """Weights alone: BatchNorm's moments follow the data, and belong to what the blocks below do now."""
+    with torch.no_grad():
+        for own, given in zip(block.parameters(), weights, strict=True):
+            own.copy_(given)
 
 
 def _accuracy(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:

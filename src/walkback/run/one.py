@@ -122,7 +122,7 @@ class _Run:
         state = _fresh_state(spec, dataset, device)
         _load_state(state, bundle.arrays(slot))
         return cls(
-            spec, dataset, bundle, state, torch.device(device), bundle.measurements(), bundle.correct()
+            spec, dataset, bundle, state, torch.device(device), bundle.light_tier(), bundle.correct()
         )
 
     def end_epoch(self, state: TrainState) -> None:

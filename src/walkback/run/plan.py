@@ -48,6 +48,9 @@ def plan_runs(
         "net",
     )
     full_data = Call.parse(data)
+    for kind, given in (("net", call), ("data set", full_data)):
+        if given.plus:
+            raise BadInput(f"Nothing can be added to a {kind}: +{given.plus[0]}.", "Rules take additions.")
     full_data = full_data.with_defaults(datasets[full_data.name].defaults, "data set")
     full_rules = [resolve_rule(rule) for rule in rules]
     if "schedule" in recipe:

@@ -120,11 +120,12 @@ class Bundle:
 
     def measurements(self) -> Measurements:
         """The light tier of every epoch, and the full tier where it was measured."""
+        full = [Measurements.from_csv(self.read(name).decode()) for name in self.members("full")]
+        return join([*full, self.light_tier()])
+
+    def light_tier(self) -> Measurements:
         data = self._read_role("measurements")
-        tables = [] if data is None else [Measurements.from_csv(data.decode())]
-        return join(
-            [*tables, *(Measurements.from_csv(self.read(n).decode()) for n in self.members("full"))]
-        )
+        return Measurements() if data is None else Measurements.from_csv(data.decode())
 
     def frame(self) -> pd.DataFrame:
         """The measurements as a long table with a `run` column."""
