@@ -347,6 +347,32 @@ def test_what_was_measured_while_a_run_was_stopped_is_not_mixed_into_it(digits, 
     assert Bundle.open(done.path).measurements().number("alignment.null_draws@1", 1) == 19
 
 
+def test_a_tier_measured_again_leaves_a_sound_bundle_at_any_moment(digits, tmp_path, monkeypatch):
+    from walkback.run.full import measure_stored
+    from walkback.store import bundle as stored
+
+    (spec,) = specs(digits, ["dfa"], epochs=1)
+    bundle = run_one(spec, digits, Store(tmp_path))
+    measure_stored(bundle, [1], draws=9)
+    write = stored.write_atomic
+
+    def full_disk(path, data):
+        if path.name == stored.MANIFEST:
+            raise OSError("No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(stored, "write_atomic", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        measure_stored(bundle, [1], draws=19)
+    monkeypatch.undo()
+    kept = Bundle.open(bundle.path)
+    assert kept.verify() and kept.measurements().number("alignment.null_draws@1", 1) == 9
+    measure_stored(kept, [1], draws=19)
+    again = Bundle.open(bundle.path)
+    assert again.verify() and again.measurements().number("alignment.null_draws@1", 1) == 19
+    assert len(list((bundle.path / "full").iterdir())) == len(again.members("full")) == 1
+
+
 def test_a_light_copy_has_nothing_to_measure_and_says_so(digits, tmp_path):
     from walkback.run.full import measure_stored
     from walkback.run.knockout import knock_out

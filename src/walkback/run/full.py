@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walkback.core.canonical import sha256
 from walkback.core.errors import BadInput
 from walkback.core.quantities import Measurements
 from walkback.core.spec import RunSpec
@@ -34,10 +35,17 @@ def measure_stored(bundle: Bundle, epochs: Sequence[int] | None = None, draws: i
         )
     with Store(bundle.path.parent).hold(bundle.path.name):
         for epoch in wanted:
-            table = _measure(bundle, epoch, draws)
-            name = f"full/epoch-{epoch:04d}.csv"
-            bundle.commit([Member(name, "full", table.to_csv().encode(), epoch)])
+            _store_tier(bundle, epoch, _measure(bundle, epoch, draws).to_csv().encode())
     return wanted
+
+
+def _store_tier(bundle: Bundle, epoch: int, data: bytes) -> None:
+    """What is listed is never written over: a tier that was measured before is dropped for the new one."""
+    first = f"full/epoch-{epoch:04d}"
+    before = [name for name in bundle.members("full") if name.startswith(first)]
+    name = f"{first}-{sha256(data)[:12]}.csv" if before else f"{first}.csv"
+    if name not in before:
+        bundle.commit([Member(name, "full", data, epoch)], drop=before)
 
 
 def stored_checkpoints(bundle: Bundle) -> dict[int, str]:
