@@ -26,6 +26,7 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
     from rich.text import Text
 
     source = verdict_rows(judged)
+    longest = max((len(cells[0]) for cells in source.cells()), default=0)
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in source.columns:
         # Cells are Text, not markup: a label such as "[red]" is printed, not obeyed.
@@ -34,7 +35,7 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
             justify="right" if column.numeric else "left",
             overflow="fold",
             no_wrap=column.header != _FOLDS,
-            min_width=8 if column.header == _FOLDS else None,
+            min_width=min(8, longest) if column.header == _FOLDS else None,
         )
     for item, cells in zip(judged, source.cells(), strict=True):
         plain = [Text(_in_lines(cell)) for cell in cells[1:-1]]
