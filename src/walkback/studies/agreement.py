@@ -101,7 +101,7 @@ def points_of(answers: Answers) -> list[Point]:
         _point("ep, accuracy", solved, ACCURACY, _solver(solved, few_step, short_bp)),
         *(_bridge(b, m) for b in bridges for m in (ACCURACY, GAMMA, STATE, REFERENCE)),
         _point("bp, Γ", bp, GAMMA, _gamma_of_bp(bp)),
-        _point("ep, Γ", solved, GAMMA, _settled(solved)),
+        _point("ep, Γ", solved, GAMMA, _settled(solved, few_step)),
         _point("dfa, Γ", dfa, GAMMA, _layer_0(dfa)),
         _point("dfa, cosine of layer 0", dfa, LAYER_0, _layer_0(dfa)),
         _point("dfa, cosine of deep layers", dfa, DEEP, _by_layer(dfa)),
@@ -279,11 +279,19 @@ def _solver(solved: Answer, few_step: Answer, bp: Answer) -> str:
     return f"{settled} {hurried} {ep_against_frozen()}"
 
 
-def _settled(ep: Answer) -> str:
+def _settled(ep: Answer, few_step: Answer) -> str:
+    """Γ where the states come to rest, and where they do not: which of the two the paper's is like."""
     residual = words.mean_of([run.number("settling.residual@1") for run in ep.runs])
     if residual is None:
         return ""
-    return f"Where the states come to rest the credit is the gradient; residual {words.number(residual)}."
+    settled = (
+        f"Where the states come to rest the credit is the gradient; residual {words.number(residual)}."
+    )
+    hurried, left = _mean(few_step, GAMMA), [run.number("settling.residual@1") for run in few_step.runs]
+    if hurried is None:
+        return settled
+    moving = words.number(words.mean_of(left))
+    return f"{settled} After a few steps of descent Γ is {words.cosine(hurried)}; residual {moving}."
 
 
 def _layer_0(dfa: Answer) -> str:
