@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tests.judge.test_protocol import evidence, frozen
 from walkback.cli.rejudge import _shown
+from walkback.core.errors import BadInput
 from walkback.core.quantities import Measurements
 from walkback.judge import ablate as ablation
 from walkback.judge import multiverse as universe
-from walkback.judge.assemble import Case
+from walkback.judge.assemble import Case, _check_frozen
 from walkback.judge.credit import judge_credit
 from walkback.judge.replay import _stays_from, first_firing, replay
+from walkback.judge.select import select_rates
 from walkback.judge.sweep import firing_rates
 from walkback.judge.thresholds import Thresholds
 
@@ -150,3 +154,27 @@ def test_what_was_never_known_is_not_said_never_to_have_come():
     row = {"rule": "dfa", "first": None, "stays_from": None, "known_epochs": 0}
     assert [_shown(name, row) for name in ("first", "stays_from")] == ["not known"] * 2
     assert _shown("first", {**row, "known_epochs": 3}) == "never"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_rates_that_validate_alike_the_smaller_speaks_whatever_the_order(order):
+    def stored(rate):
+        table = Measurements()
+        table.add(1, "accuracy.validation@1", 0.5)
+        spec = {"rule": "bp", "lr": rate, "lr_grid": "0.001,0.01", "seed": 1}
+        return SimpleNamespace(path=Path(str(rate)), spec=spec, status={}, measurements=lambda: table)
+
+    bundles = [stored(0.01), stored(0.001)]
+    (chosen,) = select_rates([bundles[place] for place in order])
+    assert chosen.spec["lr"] == 0.001
+
+
+def test_a_named_baseline_of_another_kind_is_not_taken_for_frozen_blocks():
+    def named(label, state="finished"):
+        return SimpleNamespace(path=Path("b"), card={"rule": {"label": label}}, status={"state": state})
+
+    for label in ("shallow", "frozen(stem=dfa)"):
+        with pytest.raises(BadInput, match="not frozen"):
+            _check_frozen(named(label))
+    _check_frozen(named("frozen"))
+    _check_frozen(named("my frozen net", "captured"))

@@ -18,6 +18,7 @@ from walkback.core.errors import BadInput, StoreBusy
 from walkback.core.spec import Call
 from walkback.data import load_dataset
 from walkback.judge.assemble import judge_bundles
+from walkback.run import one
 from walkback.run.many import run_many
 from walkback.run.one import run_one
 from walkback.run.plan import plan_runs
@@ -371,6 +372,17 @@ def test_a_tier_measured_again_leaves_a_sound_bundle_at_any_moment(digits, tmp_p
     again = Bundle.open(bundle.path)
     assert again.verify() and again.measurements().number("alignment.null_draws@1", 1) == 19
     assert len(list((bundle.path / "full").iterdir())) == len(again.members("full")) == 1
+
+
+def test_a_run_that_has_just_begun_says_that_it_is_running(digits, tmp_path, monkeypatch):
+    def killed(run, state):
+        raise Stopped
+
+    monkeypatch.setattr(one._Run, "end_epoch", killed)
+    (spec,) = specs(digits, ["dfa"], epochs=1)
+    with pytest.raises(Stopped):
+        run_one(spec, digits, Store(tmp_path))
+    assert Bundle.open(tmp_path / spec.name).status["state"] == "running"
 
 
 def test_a_light_copy_has_nothing_to_measure_and_says_so(digits, tmp_path):
