@@ -205,6 +205,9 @@ def test_an_unknown_rule_gets_a_suggestion(rule, capsys, tmp_path):
         (["--schedule", "cosin"], "Did you mean 'cosine'?"),
         (["--seeds", "a,b"], "whole numbers"),
         (["--lr-grid", "a,b"], "--lr-grid takes numbers"),
+        (["--lr-grid", "0.1,0.2", "--lr", "0.1"], "both say which rate"),
+        (["--lr-grid", ","], "--lr-grid takes numbers"),
+        (["--data-dir", "here"], "has no files"),
         (["--lr-grid", "0,1"], "lr must be positive"),
         (["--lr", "-1"], "lr must be positive"),
         (["--lr", "inf"], "lr must be positive"),
@@ -218,6 +221,19 @@ def test_an_unknown_rule_gets_a_suggestion(rule, capsys, tmp_path):
 )
 def test_a_wrong_option_is_one_sentence(options, words, capsys, tmp_path):
     refused(capsys, *TRAIN, "--store", tmp_path, *options, words=words)
+
+
+def test_a_disk_without_room_is_one_sentence(tmp_path):
+    """A limit on the size of files stands for it: the worker meets the same kind of error."""
+    import resource
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    command = [sys.executable, "-m", "walkback", *TRAIN, "--store", str(tmp_path), "--json"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, preexec_fn=small_files)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert json.loads(done.stdout)["error"]["kind"] == "file" and "File too large" in done.stdout
 
 
 def test_a_spec_file_gives_options_and_the_command_line_overrides_it(tmp_path, capsys):

@@ -38,6 +38,23 @@ def test_digit_sums_are_sums_of_their_two_images_and_share_none_with_training():
     assert not any(bytes(image) in train_images for image in images)
 
 
+def test_rows_are_held_out_with_their_images_so_none_of_those_was_trained_on():
+    data = load_dataset(Call("digit-sums"))
+    smaller, validation = data.hold_out(0.1)
+    total = len(smaller.y_train) + len(validation.y_test)
+    assert total == len(data.y_train) and abs(len(validation.y_test) / total - 0.1) < 0.01
+    strange = ~np.isin(validation.test_sources, smaller.train_sources)
+    assert strange.any(axis=1).all()
+    _, labels, _, _ = _images()
+    assert (validation.y_test == labels[validation.test_sources].sum(axis=1) % 10).all()
+    assert (smaller.y_train == labels[smaller.train_sources].sum(axis=1) % 10).all()
+
+
+def test_a_data_set_without_files_refuses_a_folder():
+    with pytest.raises(BadInput, match=r"digits has no files.*\n?.*cifar10, idx, npz"):
+        load_dataset(Call("digits"), "somewhere")
+
+
 def test_training_moments_standardise_both_splits():
     data = load_dataset(Call("digits"))
     assert abs(data.x_train.mean()) < 1e-6

@@ -92,6 +92,15 @@ def test_walkback_data_names_the_folder(tmp_path, small, monkeypatch):
     assert len(load_dataset(Call("cifar10")).y_train) == 10
 
 
+def test_walkback_data_holds_arrays_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("WALKBACK_DATA", str(tmp_path))
+    x, y = np.zeros((4, 3), dtype=np.float32), np.arange(4)
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert load_dataset(Call("npz")).classes == 4
+    with pytest.raises(BadInput, match="idx"):
+        load_dataset(Call("idx"))
+
+
 def refused(folder, words):
     with pytest.raises(BadInput) as caught:
         load_dataset(Call("cifar10"), str(folder) if folder else None)

@@ -373,7 +373,7 @@ def test_the_student_can_be_its_teacher():
     """The same formula in numpy and in torch: the labels are those of a StudentNet."""
     from walkback.core.streams import stream_seed
 
-    data = TEACHER.load(None)
+    data = TEACHER.load()
     assert data.x_train.shape == (20_000, 16) and data.x_test.shape == (5_000, 16)
     teacher = draw_teacher(np.random.default_rng(stream_seed(0, "teacher", "weights")))
     student = StudentNet(16, 10, depth=2, width=32, expansion=1).double()
@@ -392,7 +392,7 @@ def test_the_student_can_be_its_teacher():
 
 
 def test_the_teacher_is_fixed_balanced_and_not_linear():
-    one, again, other = TEACHER.load(None), TEACHER.load(None, seed=0), TEACHER.load(None, seed=1)
+    one, again, other = TEACHER.load(), TEACHER.load(seed=0), TEACHER.load(seed=1)
     assert one.identity == again.identity != other.identity
     for data in (one, other):
         share = np.bincount(data.y_train, minlength=10) / len(data.y_train)

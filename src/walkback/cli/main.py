@@ -24,7 +24,7 @@ from walkback.cli import (
     verify,
 )
 from walkback.cli.output import INTERNAL, INTERRUPTED, PIPE, emit_error
-from walkback.core.errors import WalkbackError
+from walkback.core.errors import FileTrouble, WalkbackError
 
 app = typer.Typer(
     name="walkback",
@@ -78,16 +78,13 @@ def run(arguments: list[str]) -> int:
         return code
     except typer.Exit as done:
         return int(done.exit_code)
-    except WalkbackError as error:
-        emit_error(error.kind, error.message, error.hint, as_json)
-        return error.exit_code
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - nobody reads any more
         return PIPE
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        emit_error("file", f"{error.strerror or error}{where}.", "", as_json)
-        return 2
+    except (WalkbackError, OSError) as problem:
+        error = FileTrouble.told(problem) if isinstance(problem, OSError) else problem
+        emit_error(error.kind, error.message, error.hint, as_json)
+        return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         emit_error("interrupted", "Interrupted.", "Run the same command again to go on.", as_json)
         return INTERRUPTED

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from walkback.cli.options import whole_numbers
 from walkback.cli.output import Json, emit_json, say
-from walkback.core.errors import BadInput
 
 EXAMPLE = "Example: walkback measure runs/resmlp-dfa-* --epochs 1,4"
 
@@ -25,7 +25,7 @@ def measure(
     from walkback.run.full import measure_stored
     from walkback.store import Bundle
 
-    wanted = None if epochs is None else _epochs(epochs)
+    wanted = None if epochs is None else whole_numbers("--epochs", epochs)
     done = []
     for path in bundles:
         bundle = Bundle.open(path)
@@ -35,10 +35,3 @@ def measure(
     if json:
         emit_json({"measured": done})
     return 0
-
-
-def _epochs(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise BadInput(f"--epochs takes whole numbers, as in 1,10, not {text!r}.") from None

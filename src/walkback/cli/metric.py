@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkback.cli import stages
+from walkback.cli.options import names
 from walkback.cli.output import Json, emit_json, stdout_console
 
 if TYPE_CHECKING:
@@ -64,10 +65,10 @@ def audit(
     with counted("auditing") as progress:
         battery = audit_all(
             frame,
-            _names(metric),
+            names(metric),
             target,
             baseline,
-            _names(controls),
+            names(controls),
             twin=twin,
             cluster=cluster,
             group=group,
@@ -122,7 +123,7 @@ def simulate(
     from walkback.metrics.simulate import simulate as run_simulation
 
     frame = read_tables(files)
-    real = MetricAudit(frame, metric, target, baseline, _names(controls), twin=twin, cluster=cluster)
+    real = MetricAudit(frame, metric, target, baseline, names(controls), twin=twin, cluster=cluster)
     verdict = real.run()
     with counted("simulated tables") as progress:
         rates = run_simulation(frame, real.claim, effect=effect, runs=runs, seed=seed, on_progress=progress)
@@ -152,9 +153,9 @@ def curve(
     from walkback.metrics.curve import sentence_of, temporal_curve
     from walkback.metrics.ledger import read_tables
 
-    moments = temporal_curve(read_tables(files), metric, target, baseline, _names(controls))
+    moments = temporal_curve(read_tables(files), metric, target, baseline, names(controls))
     if json:
-        told = {"metric": metric, "target": target, "baseline": baseline, "controls": _names(controls)}
+        told = {"metric": metric, "target": target, "baseline": baseline, "controls": names(controls)}
         emit_json({**told, "moments": [asdict(moment) for moment in moments]})
         return 0
     console = stdout_console()
@@ -189,10 +190,6 @@ def metric_answer(verdict: Verdict) -> dict[str, Any]:
         "reasons": [reason.to_dict() for reason in verdict.reasons],
         "notes": list(verdict.notes),
     }
-
-
-def _names(text: str) -> list[str]:
-    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def _show(battery: Audits, page: Path | None) -> None:
@@ -236,13 +233,13 @@ def _group_table(battery: Audits) -> Table:
     from walkback.report.metric_tables import group_table
 
     table = Table(box=None, pad_edge=False)
-    names = ["metric"] * (len(battery.verdicts) > 1) + ["group"]
-    for column in (*names, "n", "raw", "partial", "p", "BH", "max-T"):
+    labels = ["metric"] * (len(battery.verdicts) > 1) + ["group"]
+    for column in (*labels, "n", "raw", "partial", "p", "BH", "max-T"):
         table.add_column(column, overflow="fold")
     for row in group_table(battery).rows:
         numbers = [_number(row[name], "+.3f") for name in ("raw", "partial")]
         chances = [_number(row[name], ".2g") for name in ("p", "bh", "max_t")]
-        table.add_row(*(row[name] for name in names), str(row["n"]), *numbers, *chances)
+        table.add_row(*(row[label] for label in labels), str(row["n"]), *numbers, *chances)
     return table
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from walkback.cli.options import numbers, whole_numbers
 from walkback.cli.output import Json, StoreOption, emit_json, say, stdout_console
 from walkback.core.errors import BadInput
 
@@ -45,10 +46,13 @@ def train(
     Interrupt it as you like: the same command goes on from the last epoch, to the same bits.
     """
     options = {name: value for name, value in context.params.items() if name not in ("spec", "json")}
+    written = {name for name in options if _on_command_line(context, name)}
     if spec is not None:
-        written = {name for name in options if _on_command_line(context, name)}
         given = read_spec(spec, set(options))
         options |= {name: value for name, value in given.items() if name not in written}
+        written |= set(given)
+    if {"lr", "lr_grid"} <= written:
+        raise BadInput("--lr and --lr-grid both say which rate to train with.", "Give one of them.")
     bundles = train_from(options)
     answer = {"store": options["store"], "runs": [_row(bundle) for bundle in bundles]}
     if json:
@@ -79,11 +83,11 @@ def train_from(options: dict[str, Any]) -> list[Any]:
     specs = plan_runs(
         net=options["net"],
         rules=split_list(options["rules"]),
-        seeds=_seeds(options["seeds"]),
+        seeds=whole_numbers("--seeds", options["seeds"]),
         data=options["data"],
         dataset=dataset,
         net_options=net_options,
-        lr_grid=_rates(options["lr_grid"]),
+        lr_grid=[] if options["lr_grid"] is None else numbers("--lr-grid", options["lr_grid"]),
         **recipe,
     )
     return train_all(
@@ -132,20 +136,6 @@ def _check_type(name: str, key: str, value: Any) -> None:
     right = isinstance(value, int if whole else (int, float) if number else str)
     if not right or isinstance(value, bool) or (whole and value < 1):
         raise BadInput(f"{name} must be {wanted}, not {value!r}.")
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in str(text).split(",") if part.strip()]
-    except ValueError:
-        raise BadInput(f"--seeds takes whole numbers, as in 42,123,456, not {text!r}.") from None
-
-
-def _rates(text: str | None) -> list[float]:
-    try:
-        return [float(part) for part in (text or "").split(",") if part.strip()]
-    except ValueError:
-        raise BadInput(f"--lr-grid takes numbers, as in 1e-3,3e-3, not {text!r}.") from None
 
 
 def _row(bundle: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from walkback.cli.options import names
 from walkback.cli.output import Json, counted, emit_json, say, stdout_console
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def verify(
         return _write_new(new, json)
     if out is not None and out.exists() and not out.is_dir():
         raise BadInput(f"--out {out} is a file, not a folder.")
-    wanted = [name.strip() for name in tracks.split(",") if name.strip()]
+    wanted = names(tracks)
     if tracks and not wanted:
         raise BadInput(f"--tracks {tracks!r} names no track.", "Write ids: --tracks 1,2,22.")
     with counted("tracks") as on_progress:

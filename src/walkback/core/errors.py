@@ -25,6 +25,17 @@ class BadInput(WalkbackError):
     """The caller's data, option or model cannot be used as given."""
 
 
+class FileTrouble(WalkbackError):
+    """What the system said of a file: not there, not allowed, or no room left."""
+
+    kind = "file"
+
+    @classmethod
+    def told(cls, error: OSError) -> FileTrouble:
+        where = f": {error.filename}" if error.filename else ""
+        return cls(f"{error.strerror or error}{where}.")
+
+
 class UnknownName(WalkbackError):
     """A rule, net, data set or other registered thing that does not exist."""
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+from walkback.core.errors import BadInput
 from walkback.core.registry import Registry
 from walkback.core.spec import Call
 from walkback.data.dataset import Dataset as Dataset
@@ -20,8 +24,20 @@ datasets: Registry[DatasetMaker] = Registry(
 )
 
 
+def lies_in_files(name: str) -> bool:
+    return datasets[name].usual_place is not None
+
+
 def load_dataset(call: Call, location: str | None = None) -> Dataset:
-    """The data set a call names. `location` is a file or folder, for those that live in one."""
+    """The data set a call names. `location` is a file or folder, for those that lie in one."""
     maker = datasets[call.name]
     params = call.with_defaults(maker.defaults, "data set").params
-    return maker.load(location, **params)
+    if maker.usual_place is None:
+        if location is not None:
+            raise BadInput(
+                f"{call.name} has no files, so nothing would be read from {location}.",
+                f"Leave --data-dir away, or name one of {', '.join(filter(lies_in_files, datasets))}.",
+            )
+        return maker.load(**params)
+    root = os.environ.get("WALKBACK_DATA")
+    return maker.load(location or (str(Path(root) / maker.usual_place) if root else None), **params)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,21 +33,22 @@ def cifar10(location: str | None = None, augment: str = "crop-flip") -> Dataset:
 
 
 CIFAR10 = DatasetMaker(
-    {"augment": "crop-flip"}, cifar10, "50,000 + 10,000 colour images (Krizhevsky 2009); --data-dir DIR"
+    {"augment": "crop-flip"},
+    cifar10,
+    "50,000 + 10,000 colour images (Krizhevsky 2009); --data-dir DIR",
+    usual_place="cifar10",
 )
 
 
 def _folder(location: str | None) -> Path:
-    root = os.environ.get("WALKBACK_DATA")
-    found = location or (str(Path(root) / "cifar10") if root else None)
-    if found is None or not Path(found).is_dir():
-        where = f"There is no folder {found}." if found else "Where CIFAR-10 lies was not said."
+    if location is None or not Path(location).is_dir():
+        where = f"There is no folder {location}." if location else "Where CIFAR-10 lies was not said."
         raise BadInput(
             f"{where}",
             "Give --data-dir a folder with the parquet files, the binary files or the Python batches, "
             "or set WALKBACK_DATA to the folder that holds cifar10.",
         )
-    return Path(found)
+    return Path(location)
 
 
 def _layout(folder: Path) -> Callable[[Path, str], Split]:

@@ -20,11 +20,15 @@ Array = NDArray[Any]
 
 
 class DatasetMaker(NamedTuple):
-    """How to make one data set: its parameters with their defaults, and the function that loads it."""
+    """How to make one data set: its parameters with their defaults, and the function that loads it.
+
+    One that lies in files takes their place first, and `usual_place` is its name under `WALKBACK_DATA`.
+    """
 
     defaults: Mapping[str, Value]
     load: Callable[..., Dataset]
     about: str
+    usual_place: str | None = None
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class Dataset:
     """`x` float32 [items, …] or bytes [items, channels, height, width]; `y` int64 [items].
 
     Bytes are normalised by `mean` and `sd` (per channel, in 0…1) when a batch is made, and augmented in
-    training as `augment` says. `test_sources[i]` names what test item i is made of, where items share it.
+    training as `augment` says. `train_sources[i]` and `test_sources[i]` name what an item is made of, where
+    items share it.
     """
 
     name: str
@@ -41,6 +46,7 @@ class Dataset:
     x_test: Array
     y_test: Array
     classes: int
+    train_sources: Array | None = None
     test_sources: Array | None = None
     mean: tuple[float, ...] | None = None
     sd: tuple[float, ...] | None = None
@@ -73,15 +79,25 @@ class Dataset:
         return order[:EVAL_SIZE]
 
     def hold_out(self, share: float) -> tuple[Dataset, Dataset]:
-        """The same data without a fixed share of its training rows, and those rows as a test split."""
-        order = np.random.default_rng(stream_seed(0, "validation rows")).permutation(len(self.y_train))
-        cut = max(1, round(share * len(order)))
-        rest, held = np.sort(order[cut:]), np.sort(order[:cut])
-        smaller = replace(self, x_train=self.x_train[rest], y_train=self.y_train[rest])
-        validation = replace(
-            smaller, x_test=self.x_train[held], y_test=self.y_train[held], test_sources=None
-        )
-        return smaller, validation
+        """The same data without about this share of its training rows, and those rows as a test split.
+
+        Which rows is fixed. Where rows are made of sources, some sources are held out with every row that
+        has one of them: a net that knows the others by heart does not know these.
+        """
+        rng = np.random.default_rng(stream_seed(0, "validation rows"))
+        sources = np.arange(len(self.y_train)) if self.train_sources is None else self.train_sources
+        sources = sources.reshape(len(self.y_train), -1)
+        names = np.unique(sources)
+        drawn = max(1, round((1 - (1 - share) ** (1 / sources.shape[1])) * len(names)))
+        held = np.asarray(np.isin(sources, rng.permutation(names)[:drawn]).any(axis=1))
+        smaller = replace(self, **self._training_rows(~held, "train"))
+        return smaller, replace(smaller, **self._training_rows(held, "test"))
+
+    def _training_rows(self, rows: Array, split: str) -> dict[str, Any]:
+        """These rows of the training split, as the fields of `split`."""
+        sources = None if self.train_sources is None else self.train_sources[rows]
+        x, y = self.x_train[rows], self.y_train[rows]
+        return {f"x_{split}": x, f"y_{split}": y, f"{split}_sources": sources}
 
     @property
     def eval_batch(self) -> tuple[Array, Array]:

@@ -18,14 +18,14 @@ TEST_PAIRS = 5_000
 SOFTENING = 0.1  # some border pixels never vary; without it they would be divided by zero
 
 
-def digits(location: str | None = None) -> Dataset:
+def digits() -> Dataset:
     """1,347 train and 450 test images, pixels standardised."""
     x_train, y_train, x_test, y_test = _images()
     x_train, x_test = standardise(x_train, x_test, SOFTENING)
     return Dataset("digits", x_train, y_train, x_test, y_test, classes=10)
 
 
-def digit_sums(location: str | None = None) -> Dataset:
+def digit_sums() -> Dataset:
     """50,000 train and 5,000 test pairs from disjoint images; an item's sources are its two images."""
     x_train, y_train, x_test, y_test = _images()
     rng = np.random.default_rng(stream_seed(0, "digit-sums", "pairs"))
@@ -40,6 +40,7 @@ def digit_sums(location: str | None = None) -> Dataset:
         pairs_test,
         y_test[test].sum(axis=1) % 10,
         classes=10,
+        train_sources=train.astype(np.int64),
         test_sources=test.astype(np.int64),
     )
 

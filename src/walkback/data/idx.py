@@ -26,7 +26,8 @@ def idx(location: str | None = None, augment: str = "none") -> Dataset:
     if augment not in ("crop-flip", "none"):
         raise BadInput(f"augment is 'crop-flip' or 'none', not {augment!r}.")
     if location is None or not Path(location).is_dir():
-        raise BadInput(f"There is no folder {location}.", "Give --data-dir a folder with idx files.")
+        where = f"There is no folder {location}." if location else "Where the idx files lie was not said."
+        raise BadInput(where, "Give --data-dir their folder, or put it at idx under WALKBACK_DATA.")
     arrays = {key: read_idx(_find(Path(location), pattern)) for key, pattern in STEMS.items()}
     for key in ("x_train", "x_test"):
         if arrays[key].ndim != 3 or arrays[key].dtype != np.uint8:
@@ -48,7 +49,7 @@ def idx(location: str | None = None, augment: str = "none") -> Dataset:
     )
 
 
-IDX = DatasetMaker({"augment": "none"}, idx, "MNIST-style idx files, .gz or plain; --data-dir DIR")
+IDX = DatasetMaker({"augment": "none"}, idx, "MNIST-style idx files, .gz or plain; --data-dir DIR", "idx")
 
 
 def read_idx(file: Path) -> Array:

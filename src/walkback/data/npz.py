@@ -63,4 +63,4 @@ def as_numbers(x: Array, name: str) -> Array:
     return np.ascontiguousarray(x.astype(x.dtype.newbyteorder("=")))
 
 
-NPZ = DatasetMaker({}, npz, "one's own arrays: --data npz --data-dir FILE.npz")
+NPZ = DatasetMaker({}, npz, "one's own arrays: --data npz --data-dir FILE.npz", "data.npz")

@@ -19,7 +19,7 @@ FEATURES, WIDTH, INNER, DEPTH, CLASSES = 16, 32, 32, 2, 10
 GAIN = 3.0
 
 
-def teacher(location: str | None = None, seed: int = 0) -> Dataset:
+def teacher(seed: int = 0) -> Dataset:
     """20,000 train and 5,000 test items; the label is the teacher's largest logit."""
     net = draw_teacher(np.random.default_rng(stream_seed(seed, "teacher", "weights")))
     rng = np.random.default_rng(stream_seed(seed, "teacher", "inputs"))

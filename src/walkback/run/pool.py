@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from walkback.core.errors import WalkbackError
+from walkback.core.errors import FileTrouble, WalkbackError
 
 _AGAIN = "Run the same command again: it goes on from what was kept."
 Report = Callable[[int, int], None]
@@ -166,6 +166,8 @@ def _worker(end: Connection, work: Work, held: Any) -> None:
             end.send(("done", work(job, held, _throttled(end))))
         except WalkbackError as error:
             end.send(("failed", (error, "")))
+        except OSError as error:
+            end.send(("failed", (FileTrouble.told(error), "")))
         except Exception:
             end.send(("failed", (None, traceback.format_exc())))
 

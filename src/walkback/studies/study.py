@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from walkback.core.spec import Call, RunSpec
-from walkback.data import Dataset, load_dataset
+from walkback.data import Dataset, lies_in_files, load_dataset
 from walkback.report.content import Chapter, Drawing
 from walkback.report.tables import Column, Table
 from walkback.run.plan import Identified, plan_runs
@@ -56,7 +56,12 @@ class Study:
 
     def load(self, location: str | None = None) -> dict[str, Dataset]:
         """Every data set its arms name, read once; `location` is for those that lie in a folder."""
-        return {name: load_dataset(Call.parse(name), location) for name in {arm.data for arm in self.arms}}
+        calls = {arm.data: Call.parse(arm.data) for arm in self.arms}
+        some = any(lies_in_files(call.name) for call in calls.values())
+        return {
+            name: load_dataset(call, location if lies_in_files(call.name) or not some else None)
+            for name, call in calls.items()
+        }
 
     def runs(self, data: Mapping[str, Identified]) -> list[RunSpec]:
         """Every run once, first seeds first: a stopped study has whole seeds rather than whole rules."""
