@@ -187,12 +187,20 @@ def test_a_zip_that_climbs_out_of_the_store_is_refused_and_leaves_nothing(bundle
     assert list((tmp_path / "in" / "store").iterdir()) == []
 
 
-def test_a_sound_zip_with_an_altered_member_gets_no_place_in_the_store(bundle, tmp_path):
+@pytest.mark.parametrize(
+    ("alter", "words"),
+    [
+        (lambda data: data.replace(b"epoch", b"epocj"), "has been altered"),
+        (lambda data: data + b"0" * 10_000_000, "has not the size it is listed with"),
+    ],
+)
+def test_a_sound_zip_with_an_altered_member_gets_no_place_in_the_store(bundle, tmp_path, alter, words):
     bundle.export(tmp_path / "b.zip")
     with zipfile.ZipFile(tmp_path / "b.zip") as sound, zipfile.ZipFile(tmp_path / "t.zip", "w") as forged:
         for name in sound.namelist():
-            forged.writestr(name, sound.read(name) + (b"x" if name.endswith(".csv") else b""))
-    with pytest.raises(CorruptBundle, match="has been altered"):
+            data = sound.read(name)
+            forged.writestr(name, alter(data) if name.endswith(".csv") else data)
+    with pytest.raises(CorruptBundle, match=words):
         import_zip(tmp_path / "t.zip", tmp_path / "s")
     assert list((tmp_path / "s").iterdir()) == []
 
@@ -234,6 +242,30 @@ def test_a_sealed_manifest_without_its_parts_is_refused(bundle):
     (bundle.path / "bundle.json").write_bytes(_write_manifest({"schema": 1}))
     with pytest.raises(CorruptBundle):
         Bundle.open(bundle.path)
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda sealed: sealed | {"members": []},
+        lambda sealed: sealed | {"status": None},
+        lambda sealed: sealed | {"card": "bp"},
+        lambda sealed: sealed | {"members": {"a.csv": {"role": "measurements"}}},
+        lambda sealed: sealed | {"members": {"a.csv": "measurements"}},
+        lambda sealed: sealed | {"members": {"a": {"role": "checkpoint", "sha256": "0", "bytes": 1}}},
+    ],
+)
+def test_a_sealed_manifest_with_parts_of_another_kind_is_refused(bundle, forge):
+    file = bundle.path / "bundle.json"
+    file.write_bytes(_write_manifest(forge(json.loads(file.read_bytes()))))
+    with pytest.raises(CorruptBundle, match="lacks what a bundle has"):
+        Bundle.open(bundle.path)
+
+
+def test_a_name_that_could_not_be_imported_is_not_exported(bundle, tmp_path):
+    moved = bundle.path.rename(bundle.path.parent / "lr:0.1")
+    with pytest.raises(BadInput, match="Give it another name"):
+        Bundle.open(moved).export(tmp_path / "b.zip")
 
 
 def test_a_run_held_by_another_is_refused_by_name(tmp_path):

@@ -233,10 +233,13 @@ class Bundle:
             with tempfile.TemporaryDirectory() as scratch:
                 return self.lighten(Path(scratch) / self.path.resolve().name).export(target)
         self.verify()
+        top = self.path.resolve().name
+        if set(top) & set(":\\"):
+            raise BadInput(f"Not every system can unpack a folder named {top!r}.", "Give it another name.")
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in (MANIFEST, *self.members()):
                 data = (self.path / MANIFEST).read_bytes() if name == MANIFEST else self.read(name)
-                entry = zipfile.ZipInfo(f"{self.path.resolve().name}/{name}", (1980, 1, 1, 0, 0, 0))
+                entry = zipfile.ZipInfo(f"{top}/{name}", (1980, 1, 1, 0, 0, 0))
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, data)
@@ -301,16 +304,19 @@ def _unpack(archive: Path, scratch: Path) -> Path:
             if len(tops) != 1 or f"{next(iter(tops))}/{MANIFEST}" not in names:
                 raise BadInput(f"{archive} is not an exported bundle.")
             top = tops.pop()
-            manifest = _read_manifest(zipped.read(f"{top}/{MANIFEST}"), str(archive))
-            wanted = {f"{top}/{MANIFEST}"} | {f"{top}/{name}" for name in manifest["members"]}
-            for name in wanted & set(names):
-                write_atomic(inside(scratch, name), zipped.read(name))
+            data = zipped.read(f"{top}/{MANIFEST}")
+            members = _read_manifest(data, str(archive))["members"]
+            write_atomic(scratch / top / MANIFEST, data)
+            for name in sorted(set(members) & {name.removeprefix(f"{top}/") for name in names}):
+                if zipped.getinfo(f"{top}/{name}").file_size != members[name]["bytes"]:
+                    raise CorruptBundle(f"{archive}: {name} has not the size it is listed with.", _RESTORE)
+                write_atomic(inside(scratch / top, name), zipped.read(f"{top}/{name}"))
             return scratch / top
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
         raise CorruptBundle(f"{archive} is not a sound zip file: {error}.", _RESTORE) from None
 
 
-_PARTS = {"id", "spec", "card", "provenance", "status", "members"}
+_PARTS = {"id": str, "spec": dict, "card": dict, "provenance": list, "status": dict, "members": dict}
 
 
 def _write_manifest(manifest: Mapping[str, Any]) -> bytes:
@@ -331,10 +337,22 @@ def _read_manifest(data: bytes, where: str) -> dict[str, Any]:
         raise NewerSchema(
             f"{where} has schema {schema}; this walkback reads up to {SCHEMA}.", "Update walkback."
         )
-    if manifest.get("seal") != seal or not set(manifest) >= _PARTS:
+    if manifest.get("seal") != seal:
         raise CorruptBundle(f"{where} has been altered.", _RESTORE)
+    if not _has(manifest, _PARTS) or not all(map(_is_member, manifest["members"].values())):
+        raise CorruptBundle(f"{where} lacks what a bundle has.", _RESTORE)
     for name in manifest["members"]:
         if name == MANIFEST:
             raise UnsafePath(f"{where} lists itself as a member.", "This bundle is not safe.")
         inside(Path(where).parent, name)
     return manifest
+
+
+def _is_member(found: object) -> bool:
+    wanted: dict[str, type] = {"role": str, "sha256": str, "bytes": int}
+    whole = _has(found, wanted)
+    return whole and (found["role"] != "checkpoint" or _has(found, {"epoch": int}))  # type: ignore[index]
+
+
+def _has(found: object, wanted: Mapping[str, type]) -> bool:
+    return isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in wanted.items())
