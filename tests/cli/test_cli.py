@@ -223,6 +223,16 @@ def test_a_wrong_option_is_one_sentence(options, words, capsys, tmp_path):
     refused(capsys, *TRAIN, "--store", tmp_path, *options, words=words)
 
 
+def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word(trained):
+    """As in `walkback report runs | head -1`; 141 is what a shell calls it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "walkback", "diagnose", str(bundle_of(trained, "bp"))]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_a_disk_without_room_is_one_sentence(tmp_path):
     """A limit on the size of files stands for it: the worker meets the same kind of error."""
     import resource

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.judge.test_protocol import evidence, frozen
+from tests.studies.made_up import write_run
+from walkback.core.spec import Call, RunSpec
 from walkback.core.verdict import Outcome
 from walkback.judge import judge
+from walkback.judge.assemble import gather
 from walkback.judge.thresholds import Thresholds
 from walkback.report import words
+from walkback.store import Store
+from walkback.store.bundle import Member
 
 
 def table(own, with_bp_stem, frozen_bp, frozen_own):
@@ -64,3 +69,19 @@ def test_the_table_shows_the_cells_that_were_run_and_no_others():
     assert set(shown["contrasts"]) == {"stem by bp", "stem by dfa"}
     alone = judge([evidence()], [frozen()])["evidence"]["stem_blocks"]
     assert alone == {"cells": [], "contrasts": {}}
+
+
+def test_a_rate_that_the_validation_split_passed_over_is_in_no_cell(tmp_path):
+    """Two rates of one grid: each arm of the table is the rate chosen for it, and no other."""
+    rules = ("dfa", "mixed(blocks=dfa,stem=bp)", "frozen(stem=bp)")
+    recipe = {"seed": 1, "epochs": 2, "lr_grid": "0.001,0.01", "holdout": 0.1}
+    fields = {"net": Call("resmlp"), "data": Call("digits"), "data_identity": "d", **recipe}
+    for rule in rules:
+        for lr, validated in ((0.001, 0.5), (0.01, 0.4)):
+            bundle = write_run(Store(tmp_path), RunSpec(rule=Call.parse(rule), lr=lr, **fields))
+            light = bundle.light_tier()
+            light.add(2, "accuracy.validation@1", validated)
+            bundle.commit([Member("measurements.csv", "measurements", light.to_csv().encode())])
+    (dfa,) = [c for c in gather(Store(tmp_path).bundles()) if c.runs[0].label == "dfa"]
+    one_each = [("dfa", "dfa"), ("bp", "dfa"), ("bp", "frozen")]
+    assert {cell: len(runs) for cell, runs in dfa.cells.items()} == dict.fromkeys(one_each, 1)

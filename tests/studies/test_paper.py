@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,17 @@ def test_with_every_run_there_is_no_gap(answers):
     for table in paper.tables(answers):
         if table.name != "progress":
             assert "not run" not in render_table(table), table.name
+
+
+def test_a_seed_that_is_not_the_studys_own_changes_no_number(tmp_path):
+    specs = [s for s in five_rule.ARM.plan(DATA["cifar10"]) if s.rule.name in ("dfa", "frozen")]
+    store = Store(tmp_path)
+    for spec in specs:
+        write_run(store, spec)
+    before = [render_table(table) for table in five_rule.tables(Answers(store, DATA))]
+    for spec in specs[:2]:
+        write_run(store, replace(spec, seed=7))
+    assert [render_table(table) for table in five_rule.tables(Answers(store, DATA))] == before
 
 
 def test_a_cell_is_the_mean_and_the_deviation_over_seeds(answers):
