@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,9 @@ from walkback.core.errors import BadInput
 from walkback.core.verdict import Outcome
 from walkback.metrics import MBEEvaluator, MetricAudit
 from walkback.metrics.admissible import Claim, is_monotone_copy
-from walkback.metrics.canon import tost
 from walkback.metrics.compat import classify, partial_spearman, ranks
-from walkback.metrics.crossfit import LEARNERS, FitTask, cross_fit, fold_rows
+from walkback.metrics.crossfit import LEARNERS, CrossFit, FitTask, cross_fit, fold_rows
+from walkback.metrics.decision import Decision, Findings
 from walkback.metrics.ledger import design, drop_repeats, read_tables
 from walkback.metrics.multiple import permutation_battery
 from walkback.metrics.several import audit_all
@@ -574,11 +575,12 @@ def test_a_grid_of_few_rates_that_acts_along_a_curve_is_not_called_news():
 
 
 def test_where_no_test_can_be_computed_no_sign_is_wrong():
-    audit = MetricAudit(table(1), "m", "acc", "loss")
-    missing = audit._reason("ranks", math.nan, math.nan, "rank partial correlation")
-    found = partial_spearman(*table(1)[["m", "acc"]].to_numpy().T)
-    same = [tost(math.nan, 150, 1)]
-    assert audit._decide(found, [missing], same, 150)[0] is Outcome.INCONCLUSIVE
+    decision = Decision(Claim("m", "acc", "loss", direction="negative"), delta=0.2, alpha=0.05)
+    partial = replace(partial_spearman(*table(1)[["m", "acc"]].to_numpy().T), partial=math.nan)
+    nothing = Findings(partial, math.nan, CrossFit((), {}), grouped=None, twin=None, units=150)
+    reasons = decision.reasons(nothing)
+    assert {reason.status for reason in reasons} == {"missing"}
+    assert decision.decide(nothing, reasons)[0] is Outcome.INCONCLUSIVE
 
 
 def test_a_sign_is_wrong_only_if_every_test_that_counts_says_so():

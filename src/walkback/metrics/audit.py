@@ -1,12 +1,11 @@
 """MetricAudit: a table of runs and a claim in, a Verdict out.
 
-INDEPENDENT needs every test to agree; PROXY needs evidence of absence, not absence of evidence; what is
-neither is INCONCLUSIVE, and what cannot be asked of these rows is REFUSED.
+What cannot be asked of these rows is REFUSED, a function of a control is a PROXY at once; of all else every
+test is made, and `decision` says what they say together.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -18,19 +17,17 @@ from walkback.core.errors import BadInput
 from walkback.core.verdict import Outcome, Reason, Verdict
 from walkback.metrics.admissible import Admitted, Claim, admit, confounder_matrix, exact_source
 from walkback.metrics.canon import (
-    Tost,
     conditional_information,
     granulated_tau,
     incremental_r2,
     kendall_tau,
-    minimum_detectable,
     robust_sign_error,
     selection_regret,
-    tost,
 )
-from walkback.metrics.clusters import MANY, ClusterTest, cluster_bootstrap, cluster_test
+from walkback.metrics.clusters import MANY, cluster_bootstrap, cluster_test
 from walkback.metrics.compat import Partial, correlation, partial_spearman
-from walkback.metrics.crossfit import CrossFit, FitTask, LearnerTest, cross_fit, fold_rows
+from walkback.metrics.crossfit import CrossFit, FitTask, cross_fit, fold_rows
+from walkback.metrics.decision import PERMUTATIONS, Decision, Findings
 from walkback.metrics.ledger import design, drop_repeats, is_number
 from walkback.metrics.multiple import permutation_battery
 from walkback.metrics.twin import TwinTest, twin_test
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
-LEAST_ROWS = 100  # with fewer, flexible learners cannot tell a curved confounder from news
-PERMUTATIONS = 1999
 CAVEATS = {
     Outcome.INDEPENDENT: "These controls, in these rows, do not account for the association. Whether "
     "another variable does, and whether the metric causes anything, is not said.",
@@ -169,28 +164,25 @@ class MetricAudit:
             if grouped.status == "refused":
                 return self._refused(admitted, evidence, [grouped.reason])
         fitted = fitted or cross_fit(task)
-        permuted = _permutation_p(metric, target, controls, rng)
-        twin = self._twin(frame, codes)
-        units = len(frame) if codes is None else int(codes.max()) + 1
-        same = [
-            tost(r, units, found.k, delta=self.delta, alpha=self.alpha)
-            for r in (
-                found.partial,
-                *(test.r for test in fitted.tests if test.eligible),
-                *(() if twin is None else (twin.r,)),
-            )
-        ]
-        reasons = self._reasons(found, fitted, permuted, grouped, twin)
-        reasons += (self._equivalence(same[0], units, found.k),)
-        outcome, words = self._decide(found, reasons, same, units)
+        findings = Findings(
+            partial=found,
+            permuted=_permutation_p(metric, target, controls, rng),
+            fitted=fitted,
+            grouped=grouped,
+            twin=self._twin(frame, codes),
+            units=len(frame) if codes is None else int(codes.max()) + 1,
+        )
+        decision = Decision(self.claim, self.delta, self.alpha)
+        reasons = decision.reasons(findings)
+        outcome, words = decision.decide(findings, reasons)
         evidence |= {
-            "tests": _tests(fitted, permuted, grouped, twin),
-            "equivalence": asdict(same[0]),
+            "tests": findings.to_dict(),
+            "equivalence": asdict(findings.equivalence(self.delta, self.alpha)[0]),
             "groups": self._groups(frame),
             "residuals": fitted.residuals[fitted.best.learner].tolist(),
             "bootstrap": None,
         }
-        if codes is not None and units >= MANY:  # with fewer clusters its intervals are too short
+        if codes is not None and findings.units >= MANY:  # with fewer clusters its intervals are too short
             draws = np.random.default_rng([self.seed, 1])  # its own, so that no test depends on it
             drawn = cluster_bootstrap(metric, target, controls, clusters=codes, rng=draws)
             evidence["bootstrap"] = asdict(drawn)
@@ -210,102 +202,6 @@ class MetricAudit:
             frame[name].to_numpy(float) for name in (claim.metric, claim.target, claim.baseline, claim.twin)
         )
         return twin_test(metric, target, first, second, confounder_matrix(frame, others), codes)
-
-    def _reasons(
-        self,
-        found: Partial,
-        fitted: CrossFit,
-        permuted: float,
-        grouped: ClusterTest | None,
-        twin: TwinTest | None,
-    ) -> tuple[Reason, ...]:
-        reasons = [
-            self._reason("ranks", found.partial, permuted, "rank partial correlation, by permutation")
-        ]
-        if grouped is not None:
-            text = f"rank partial correlation over {grouped.clusters} clusters"
-            reasons.append(self._reason("clusters", grouped.r, grouped.p, text))
-        reasons += [self._learner_reason(test) for test in fitted.tests]
-        if twin is not None:
-            text = f"given what two readings of {self.claim.baseline} share"
-            reasons.append(self._reason("twin", twin.r, twin.p, text))
-            reasons.append(self._bend(twin))
-        return tuple(reasons)
-
-    def _bend(self, twin: TwinTest) -> Reason:
-        """Fires if metric and target both bend with what the readings share, which the twin test takes for
-        straight; whether it fires or not, it finds no association."""
-        bent = twin.curvature < self.alpha
-        sentence = f"curved effects of {self.claim.baseline} on metric and target: p = {twin.curvature:.2g}"
-        sentence += (
-            ", found: through noisy readings they cannot be told from news." if bent else ", not found."
-        )
-        return Reason("bend", "bend", bent, None, self.alpha, sentence, detail={"p": twin.curvature})
-
-    def _equivalence(self, same: Tost, units: int, k: int) -> Reason:
-        """Whether the association is shown to be small; if not, what showing it would take."""
-        if same.reason:
-            return Reason("equivalence", "equivalence", None, None, self.delta, same.reason, "missing")
-        shown = "is shown" if same.equivalent else "is not shown"
-        sentence = f"That the partial correlation lies inside ±{self.delta:g} {shown} (p = {same.p:.2g})"
-        sentence += f"; it would be from δ = {same.smallest_delta:.2f} on."
-        if not same.equivalent and units < same.needed_n_at_zero:
-            sentence += f" ±{self.delta:g} needs n ≥ {same.needed_n_at_zero:.0f} even at zero."
-        least = minimum_detectable(units, k, alpha=self.alpha).value
-        sentence += f" A correlation of {least:.2f} would be found four times out of five."
-        detail = {"p": same.p, "detectable": least}
-        return Reason(
-            "equivalence", "equivalence", same.equivalent, same.r, self.delta, sentence, detail=detail
-        )
-
-    def _learner_reason(self, test: LearnerTest) -> Reason:
-        reason = self._reason(test.learner, test.r, test.p, f"out of fold, {test.learner} control")
-        if test.eligible:
-            return reason
-        sentence = reason.sentence[:-1] + "; it predicts worse than the best learner and does not count."
-        return Reason(**{**reason.to_dict(), "sentence": sentence, "status": "not counted", "fires": False})
-
-    def _reason(self, check: str, r: float, p: float, text: str) -> Reason:
-        """A test fires if it does not find the association, or finds it with the wrong sign."""
-        if math.isnan(p):
-            return Reason(
-                check, check, None, None, self.alpha, f"{text}: it cannot be computed.", "missing"
-            )
-        wrong = self._wrong_sign(r)
-        seen = p < self.alpha and not wrong
-        word = "with the wrong sign" if p < self.alpha and wrong else "found" if seen else "not found"
-        sentence = f"{text}: {r:+.3f}, p = {p:.2g}, {word}."
-        return Reason(check, check, not seen, r, self.alpha, sentence, detail={"p": p})
-
-    def _wrong_sign(self, r: float) -> bool:
-        return self.claim.direction is not None and (r > 0) != (self.claim.direction == "positive")
-
-    def _decide(
-        self, found: Partial, reasons: Sequence[Reason], same: Sequence[Tost], units: int
-    ) -> tuple[Outcome, str]:
-        straight = not any(reason.fires for reason in reasons if reason.check == "bend")
-        tests = [reason for reason in reasons if reason.check not in ("equivalence", "bend")]
-        counted = [reason for reason in tests if reason.status == "ok"]
-        signs = {np.sign(reason.value) for reason in counted if reason.value}
-        agree = straight and all(reason.fires is False for reason in tests) and len(signs) == 1
-        wrong = (straight and bool(counted)) and all(
-            reason.detail.get("p", 1) < self.alpha and self._wrong_sign(reason.value or 0.0)
-            for reason in counted
-        )
-        if agree and units >= LEAST_ROWS:
-            noisy = self.claim.baseline is not None and self.claim.twin is None
-            return Outcome.INDEPENDENT, "INDEPENDENT" + (" (of this reading of the loss)" if noisy else "")
-        if wrong and units >= LEAST_ROWS:
-            return Outcome.FAIL, "FAIL(wrong sign)"
-        if all(each.equivalent for each in same):
-            silent = abs(found.raw) < self.delta
-            return Outcome.PROXY, "PROXY" + (" (silent with and without the controls)" if silent else "")
-        if agree:
-            return Outcome.INCONCLUSIVE, f"INCONCLUSIVE (fewer than {LEAST_ROWS} independent rows)"
-        if len(signs) > 1 and all(reason.detail.get("p", 1) < self.alpha for reason in counted):
-            return Outcome.INCONCLUSIVE, "INCONCLUSIVE (the tests find opposite signs)"
-        sensitive = any(r.fires is False for r in tests) and (any(r.fires for r in tests) or not straight)
-        return Outcome.INCONCLUSIVE, "INCONCLUSIVE" + (" (nuisance-sensitive)" if sensitive else "")
 
     def _groups(self, frame: pd.DataFrame) -> list[dict[str, Any]]:
         """The compatibility statistics within each group, the group's own column no longer a control."""
@@ -370,14 +266,3 @@ def compat_of(found: Partial) -> dict[str, Any]:
 def _permutation_p(metric: Array, target: Array, controls: Array, rng: np.random.Generator) -> float:
     found = permutation_battery(metric.reshape(-1, 1), target, controls, rng=rng, draws=PERMUTATIONS)
     return float(found.p[0, 0])
-
-
-def _tests(
-    fitted: CrossFit, permuted: float, grouped: ClusterTest | None, twin: TwinTest | None
-) -> dict[str, Any]:
-    return {
-        "permutation": {"p": permuted, "draws": PERMUTATIONS},
-        "learners": [asdict(test) for test in fitted.tests],
-        "clusters": None if grouped is None else asdict(grouped),
-        "twin": None if twin is None else asdict(twin),
-    }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from walkback.core.verdict import Outcome, Verdict
 from walkback.metrics.admissible import Claim
-from walkback.metrics.audit import LEAST_ROWS
+from walkback.metrics.decision import LEAST_ROWS
 from walkback.metrics.several import Audits
 from walkback.report import words
 from walkback.report.content import FigureText

@@ -1,0 +1,147 @@
+"""From tests to a verdict: what each test says in a sentence, and what they say together.
+
+INDEPENDENT needs every test to agree; PROXY needs evidence of absence, not absence of evidence; what is
+neither is INCONCLUSIVE.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from walkback.core.verdict import Outcome, Reason
+from walkback.metrics.admissible import Claim
+from walkback.metrics.canon import Tost, minimum_detectable, tost
+from walkback.metrics.clusters import ClusterTest
+from walkback.metrics.compat import Partial
+from walkback.metrics.crossfit import CrossFit, LearnerTest
+from walkback.metrics.twin import TwinTest
+
+LEAST_ROWS = 100  # with fewer, flexible learners cannot tell a curved confounder from news
+PERMUTATIONS = 1999
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Every test of one claim. `units` counts what is independent: rows, or clusters of them."""
+
+    partial: Partial
+    permuted: float
+    fitted: CrossFit
+    grouped: ClusterTest | None
+    twin: TwinTest | None
+    units: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "permutation": {"p": self.permuted, "draws": PERMUTATIONS},
+            "learners": [asdict(test) for test in self.fitted.tests],
+            "clusters": None if self.grouped is None else asdict(self.grouped),
+            "twin": None if self.twin is None else asdict(self.twin),
+        }
+
+    def equivalence(self, delta: float, alpha: float) -> list[Tost]:
+        """Of the rank partial correlation first, then of every other estimate that counts."""
+        learners = [test.r for test in self.fitted.tests if test.eligible]
+        twin = [] if self.twin is None else [self.twin.r]
+        return [
+            tost(r, self.units, self.partial.k, delta=delta, alpha=alpha)
+            for r in (self.partial.partial, *learners, *twin)
+        ]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The rule of one claim: a test finds at level `alpha`; associations inside ±`delta` are small."""
+
+    claim: Claim
+    delta: float
+    alpha: float
+
+    def reasons(self, found: Findings) -> tuple[Reason, ...]:
+        ranks = "rank partial correlation, by permutation"
+        reasons = [self._reason("ranks", found.partial.partial, found.permuted, ranks)]
+        if found.grouped is not None:
+            text = f"rank partial correlation over {found.grouped.clusters} clusters"
+            reasons.append(self._reason("clusters", found.grouped.r, found.grouped.p, text))
+        reasons += [self._learner(test) for test in found.fitted.tests]
+        if found.twin is not None:
+            text = f"given what two readings of {self.claim.baseline} share"
+            reasons.append(self._reason("twin", found.twin.r, found.twin.p, text))
+            reasons.append(self._bend(found.twin))
+        same = found.equivalence(self.delta, self.alpha)[0]
+        return (*reasons, self._equivalence(same, found.units, found.partial.k))
+
+    def decide(self, found: Findings, reasons: Sequence[Reason]) -> tuple[Outcome, str]:
+        tests = [reason for reason in reasons if reason.check not in ("equivalence", "bend")]
+        counted = [reason for reason in tests if reason.status == "ok"]
+        straight = not any(reason.fires for reason in reasons if reason.check == "bend")
+        signs = {np.sign(reason.value) for reason in counted if reason.value}
+        agree = straight and len(signs) == 1 and all(reason.fires is False for reason in tests)
+        significant = bool(counted) and all(reason.detail.get("p", 1) < self.alpha for reason in counted)
+        wrong = straight and significant and all(self._wrong_sign(r.value or 0.0) for r in counted)
+        if agree and found.units >= LEAST_ROWS:
+            noisy = self.claim.baseline is not None and self.claim.twin is None
+            return Outcome.INDEPENDENT, "INDEPENDENT" + (" (of this reading of the loss)" if noisy else "")
+        if wrong and found.units >= LEAST_ROWS:
+            return Outcome.FAIL, "FAIL(wrong sign)"
+        if all(same.equivalent for same in found.equivalence(self.delta, self.alpha)):
+            silent = abs(found.partial.raw) < self.delta
+            return Outcome.PROXY, "PROXY" + (" (silent with and without the controls)" if silent else "")
+        if agree:
+            return Outcome.INCONCLUSIVE, f"INCONCLUSIVE (fewer than {LEAST_ROWS} independent rows)"
+        if len(signs) > 1 and significant:
+            return Outcome.INCONCLUSIVE, "INCONCLUSIVE (the tests find opposite signs)"
+        sensitive = any(r.fires is False for r in tests) and (any(r.fires for r in tests) or not straight)
+        return Outcome.INCONCLUSIVE, "INCONCLUSIVE" + (" (nuisance-sensitive)" if sensitive else "")
+
+    def _reason(self, check: str, r: float, p: float, text: str) -> Reason:
+        """A test fires if it does not find the association, or finds it with the wrong sign."""
+        if math.isnan(p):
+            sentence = f"{text}: it cannot be computed."
+            return Reason(check, check, None, None, self.alpha, sentence, "missing")
+        wrong = self._wrong_sign(r)
+        seen = p < self.alpha and not wrong
+        word = "with the wrong sign" if p < self.alpha and wrong else "found" if seen else "not found"
+        sentence = f"{text}: {r:+.3f}, p = {p:.2g}, {word}."
+        return Reason(check, check, not seen, r, self.alpha, sentence, detail={"p": p})
+
+    def _learner(self, test: LearnerTest) -> Reason:
+        reason = self._reason(test.learner, test.r, test.p, f"out of fold, {test.learner} control")
+        if test.eligible:
+            return reason
+        sentence = reason.sentence[:-1] + "; it predicts worse than the best learner and does not count."
+        return replace(reason, sentence=sentence, status="not counted", fires=False)
+
+    def _bend(self, twin: TwinTest) -> Reason:
+        """Fires if metric and target both bend with what the readings share, which the twin test takes for
+        straight; whether it fires or not, it finds no association."""
+        bent = twin.curvature < self.alpha
+        sentence = f"curved effects of {self.claim.baseline} on metric and target: p = {twin.curvature:.2g}"
+        sentence += (
+            ", found: through noisy readings they cannot be told from news." if bent else ", not found."
+        )
+        return Reason("bend", "bend", bent, None, self.alpha, sentence, detail={"p": twin.curvature})
+
+    def _equivalence(self, same: Tost, units: int, k: int) -> Reason:
+        """Whether the association is shown to be small; if not, what showing it would take."""
+        if same.reason:
+            return Reason("equivalence", "equivalence", None, None, self.delta, same.reason, "missing")
+        shown = "is shown" if same.equivalent else "is not shown"
+        sentence = f"That the partial correlation lies inside ±{self.delta:g} {shown} (p = {same.p:.2g})"
+        sentence += f"; it would be from δ = {same.smallest_delta:.2f} on."
+        if not same.equivalent and units < same.needed_n_at_zero:
+            sentence += f" ±{self.delta:g} needs n ≥ {same.needed_n_at_zero:.0f} even at zero."
+        least = minimum_detectable(units, k, alpha=self.alpha).value
+        sentence += f" A correlation of {least:.2f} would be found four times out of five."
+        detail = {"p": same.p, "detectable": least}
+        return Reason(
+            "equivalence", "equivalence", same.equivalent, same.r, self.delta, sentence, detail=detail
+        )
+
+    def _wrong_sign(self, r: float) -> bool:
+        return self.claim.direction is not None and (r > 0) != (self.claim.direction == "positive")
