@@ -20,7 +20,7 @@ from walkback.core.quantities import SETTLED_BELOW
 from walkback.core.spec import Call
 from walkback.measure.light import float64_twin
 from walkback.nets import Adapter, build_net, nets
-from walkback.nets.adapter import Batch
+from walkback.nets.batch import Batch
 from walkback.rules import Rule, make_rule, rules
 
 EXACT = 1e-6

@@ -20,7 +20,9 @@ from walkback.data.dataset import hash_arrays
 from walkback.judge import Evidence, Thresholds, evidence_of, judge
 from walkback.measure import measure_light, measure_rule
 from walkback.measure.rows import correct_rows
-from walkback.nets.adapter import Adapter, Batch, Blocks
+from walkback.nets.adapter import Adapter
+from walkback.nets.batch import Batch
+from walkback.nets.parts import Blocks
 from walkback.nets.trace import Trace
 from walkback.rules import Rule, make_rule
 from walkback.run.one import fingerprint, here

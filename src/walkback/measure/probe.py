@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkback.core.errors import BadInput
 from walkback.core.streams import stream_seed
-from walkback.nets.adapter import _check_label_range, _check_label_shape, _logits_of
+from walkback.nets.batch import check_label_range, check_label_shape, logits_of
 from walkback.nets.wrappers import plain_pass, unwrap
 
 Batch = Tensor | Mapping[str, Tensor]
@@ -105,8 +105,8 @@ class Probe:
         self.x, self.y = self._read(x, y)
         with torch.no_grad():
             logits = self.forward(self.x)
-        _check_label_shape(logits, self.y)
-        _check_label_range(logits, self.y)
+        check_label_shape(logits, self.y)
+        check_label_range(logits, self.y)
         self.logits = logits.cpu().double()
 
     def generator(self, purpose: str) -> torch.Generator:
@@ -225,8 +225,8 @@ class Probe:
         """The logits of a batch, with the net's own parameters or others."""
         state = {**self._state, **(parameters or {})}
         if isinstance(x, Mapping):
-            return _logits_of(functional_call(self.model, state, (), dict(x)))
-        return _logits_of(functional_call(self.model, state, (x,)))
+            return logits_of(functional_call(self.model, state, (), dict(x)))
+        return logits_of(functional_call(self.model, state, (x,)))
 
     def unflatten(self, weights: Tensor) -> dict[str, Tensor]:
         parts = weights.split([p.numel() for p in self.trainable.values()])

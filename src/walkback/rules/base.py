@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.spec import Call, Value
 from walkback.core.streams import stream_seed
-from walkback.nets.adapter import Adapter, Batch
+from walkback.nets.adapter import Adapter
+from walkback.nets.batch import Batch
 from walkback.nets.trace import Trace, Wiring
 from walkback.rules.patching import Sender, patched
 

@@ -1,0 +1,74 @@
+"""What goes into a model and comes out of it: a batch, its labels and their logits, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from walkback.core.errors import BadInput, NotApplicable
+
+if TYPE_CHECKING:
+    from walkback.nets.trace import Trace
+
+Batch = Tensor | Mapping[str, Tensor]
+
+
+def logits_of(output: Any) -> Tensor:
+    logits = getattr(output, "logits", output)
+    if isinstance(logits, (tuple, list)):
+        logits = logits[0]
+    if not isinstance(logits, Tensor) or logits.dim() < 2:
+        raise NotApplicable(
+            "The model's output is not a batch of logits.",
+            "It must return a tensor [batch, classes], or an object with an attribute 'logits'.",
+        )
+    return logits
+
+
+def check_label_shape(logits: Tensor, y: Tensor) -> None:
+    if logits.shape[:-1] != y.shape:
+        raise BadInput(
+            f"The logits have shape {tuple(logits.shape)}, so labels of shape "
+            f"{tuple(logits.shape[:-1])} are needed, not {tuple(y.shape)}."
+        )
+
+
+def check_label_range(logits: Tensor, y: Tensor) -> None:
+    classes, low, high = logits.shape[-1], int(y.min()), int(y.max())
+    if low < 0 or high >= classes:
+        raise BadInput(
+            f"Labels must lie in 0…{classes - 1} for {classes} logits, found {low}…{high}.",
+            "Every row counts: there is no label, such as -100, that leaves one out." if low < 0 else "",
+        )
+
+
+def check_measurable(trace: Trace) -> None:
+    """States that belong to the labels row by row, and logits that a gradient can come back from."""
+    lead = tuple(trace.labels.shape)
+    for layer, h in enumerate(trace.states):
+        if tuple(h.shape[: len(lead)]) != lead:
+            raise NotApplicable(
+                f"h_{layer} has shape {tuple(h.shape)}, which does not begin like the labels {lead}.",
+                "States must be batch-first: [batch, …], or [batch, tokens, …] with a label per token.",
+            )
+    if not trace.logits.requires_grad:
+        raise NotApplicable(
+            "No gradient comes back from the logits to the last block.",
+            "Is the head run under no_grad, or does it not depend on the blocks?",
+        )
+
+
+def as_tensor(thing: Any, name: str) -> Tensor:
+    try:
+        tensor = torch.as_tensor(thing)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{name} cannot be read as numbers: {error}.") from None
+    if tensor.dim() == 0:
+        raise BadInput(f"{name} must be a batch, not a single number.")
+    if tensor.is_complex():
+        raise BadInput(f"{name} must not be complex.")
+    with torch.inference_mode(False):  # an inference tensor has no gradients; its copy has
+        return tensor.clone() if tensor.is_inference() else tensor
