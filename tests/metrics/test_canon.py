@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import mutual_info_score
 
 from walkback.core.errors import BadInput
-from walkback.metrics import canon
+from walkback.metrics import canon, fisher
 
 
 def grid(seed: int, seeds: int = 2):
@@ -246,7 +246,7 @@ def slow_tost(r, n, k, delta):
 
 @given(st.floats(-0.9, 0.9), st.integers(10, 3000), st.integers(0, 5), st.floats(0.05, 0.5))
 def test_tost_is_the_larger_of_two_one_sided_tests(r, n, k, delta):
-    found = canon.tost(r, n, k, delta=delta)
+    found = fisher.tost(r, n, k, delta=delta)
     assert found.p == pytest.approx(slow_tost(r, n, k, delta), abs=1e-12)
     assert slow_tost(r, n, k, found.smallest_delta) == pytest.approx(0.05, abs=1e-6)
     if math.isfinite(found.needed_n) and found.needed_n < 1e9:
@@ -257,24 +257,25 @@ def test_tost_is_the_larger_of_two_one_sided_tests(r, n, k, delta):
 
 
 def test_a_tenth_needs_302_degrees_even_at_zero():
-    assert canon.tost(0.0, 100, 2, delta=0.1).needed_n_at_zero == 302 + 2 + 3
+    assert fisher.tost(0.0, 100, 2, delta=0.1).needed_n_at_zero == 302 + 2 + 3
     assert (
-        not canon.tost(0.0, 304, 0, delta=0.1).equivalent and canon.tost(0.0, 305, 0, delta=0.1).equivalent
+        not fisher.tost(0.0, 304, 0, delta=0.1).equivalent
+        and fisher.tost(0.0, 305, 0, delta=0.1).equivalent
     )
-    assert canon.tost(0.3, 100, 0, delta=0.2).needed_n == math.inf
+    assert fisher.tost(0.3, 100, 0, delta=0.2).needed_n == math.inf
 
 
 def test_no_rows_or_no_correlation_is_nan_not_a_proxy():
-    for found in (canon.tost(math.nan, 100, 0), canon.tost(0.0, 5, 2)):
+    for found in (fisher.tost(math.nan, 100, 0), fisher.tost(0.0, 5, 2)):
         assert math.isnan(found.p) and not found.equivalent and found.reason
-    assert math.isnan(canon.minimum_detectable(5, 2).value)
+    assert math.isnan(fisher.minimum_detectable(5, 2).value)
     with pytest.raises(BadInput, match="margin"):
-        canon.tost(0.0, 100, 0, delta=0.0)
+        fisher.tost(0.0, 100, 0, delta=0.0)
 
 
 def test_the_detectable_effect_is_found_four_times_in_five():
     for n, k in ((30, 0), (200, 5)):
-        effect = canon.minimum_detectable(n, k).value
+        effect = fisher.minimum_detectable(n, k).value
         shift = math.atanh(effect) * math.sqrt(n - k - 3) / 1.06
         assert stats.norm.sf(stats.norm.ppf(0.975) - shift) == pytest.approx(0.8)
 

@@ -12,9 +12,9 @@ from scipy import stats
 
 from walkback.cli.main import run
 from walkback.core.errors import BadInput
-from walkback.metrics.canon import rank_interval
 from walkback.metrics.compat import partial_spearman, ranks
 from walkback.metrics.curve import sentence_of, temporal_curve
+from walkback.metrics.fisher import rank_interval
 
 
 def table(rows: int = 60) -> pd.DataFrame:

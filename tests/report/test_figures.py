@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from walkback.report.figures import USUAL, _limits, draw_figures, drawable, over_epochs, pens_of, rule_pen
+from walkback.report.figures import _limits, draw_figures, drawable, over_epochs
+from walkback.report.pens import USUAL, baseline_pen, pens_of, rule_pen
 from walkback.report.svg import inline_svg
 
 
@@ -71,6 +72,11 @@ def test_rules_differ_in_more_than_colour(runs: Any) -> None:
     pens = pens_of(runs.judged())
     assert len({(pen.colour, pen.marker) for pen in pens}) == len(pens)
     assert len({(pen.marker, pen.dashes) for pen in pens}) == len(pens)
+
+
+def test_ten_baselines_are_told_apart() -> None:
+    pens = [baseline_pen(f"frozen {place}", place) for place in range(10)]
+    assert len({(pen.colour, pen.marker) for pen in pens}) == 10
 
 
 def test_a_usual_rule_keeps_its_pen_whatever_else_is_drawn(runs: Any) -> None:

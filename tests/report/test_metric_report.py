@@ -15,7 +15,7 @@ import pytest
 
 from walkback.core.errors import BadInput
 from walkback.core.verdict import Outcome, Verdict
-from walkback.metrics.canon import tost
+from walkback.metrics.fisher import tost
 from walkback.metrics.several import Audits, audit_all
 from walkback.report import words
 from walkback.report.metric import write_metric_report

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from walkback.core.errors import BadInput
 from walkback.metrics.admissible import Claim, admit, exact_source
-from walkback.metrics.canon import rank_interval
 from walkback.metrics.compat import partial_spearman
+from walkback.metrics.fisher import rank_interval
 from walkback.metrics.ledger import design
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import numpy as np
 
 from walkback.core.verdict import Outcome, Reason
 from walkback.metrics.admissible import Claim
-from walkback.metrics.canon import Tost, minimum_detectable, tost
 from walkback.metrics.clusters import ClusterTest
 from walkback.metrics.compat import Partial
 from walkback.metrics.crossfit import CrossFit, LearnerTest
+from walkback.metrics.fisher import Tost, minimum_detectable, tost
 from walkback.metrics.twin import TwinTest
 
 LEAST_ROWS = 100  # with fewer, flexible learners cannot tell a curved confounder from news

@@ -1,7 +1,6 @@
 """The figures of a report, for screen and print: layer by layer, epoch by epoch, and the full tier.
 
-Rules differ by colour (Okabe and Ito's, safe for colour-blind readers), marker and line style, so that
-grey print is enough. Baselines are black. The same numbers give the same bytes in every format.
+The same numbers give the same bytes in every format.
 """
 
 from __future__ import annotations
@@ -10,18 +9,17 @@ import io
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from walkback.judge.assemble import Judged
 from walkback.judge.evidence import Evidence
-from walkback.judge.naming import names_of
 from walkback.judge.thresholds import Thresholds
+from walkback.report.pens import Pen, legend_line, pens_of, plain_label, solid_pens
 from walkback.report.tables import full_runs
 
 if TYPE_CHECKING:
@@ -94,48 +92,6 @@ def save_figure(
 
 
 @dataclass(frozen=True)
-class Pen:
-    """How one rule is drawn wherever it appears."""
-
-    name: str
-    colour: str
-    marker: str
-    dashes: Any
-    width: float = 1.6
-
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("s", "o", "^", "D", "v", "P", "X")  # seven to six colours: pairs repeat after 42 rules
-_DASHES = ("-", (0, (5, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (3, 1)), (0, (8, 2)))
-_BLACK, _DOTTED = "#000000", (0, (1, 1.3))
-USUAL = {"bp": 0, "dfa": 1, "fa": 2}  # pens that are these rules' own, in every report and figure
-
-
-def rule_pen(name: str, place: int) -> Pen:
-    colour, marker = COLOURS[place % len(COLOURS)], _MARKERS[place % len(_MARKERS)]
-    return Pen(name, colour, marker, _DASHES[place % len(_DASHES)])
-
-
-def baseline_pen(name: str, place: int) -> Pen:
-    return Pen(name, _BLACK, "x+12"[place % 4], _DOTTED, 1.1)
-
-
-def pens_of(judged: Sequence[Judged]) -> list[Pen]:
-    baselines, others = count(), count(len(USUAL))
-    return [
-        baseline_pen(name, next(baselines))
-        if item.role == "baseline"
-        else rule_pen(name, USUAL[name] if name in USUAL else next(others))
-        for name, item in zip(names_of(judged), judged, strict=True)
-    ]
-
-
-def _solid_pens(judged: Sequence[Judged]) -> list[Pen]:
-    """Where dashes mean "clamped" or "ceiling", rules are told apart by colour and marker alone."""
-    return [pen if pen.dashes == _DOTTED else replace(pen, dashes="-") for pen in pens_of(judged)]
-
-
-@dataclass(frozen=True)
 class Curves:
     """The seeds of one rule over a shared x; NaN wherever there is no number to draw."""
 
@@ -156,7 +112,7 @@ def _draw_layer_profile(judged: Sequence[Judged]) -> Figure:
         ("Reference norm ‖g‖", "reference.norm@1", True),
         ("Cosine to the reference", "alignment.cosine@1", False),
     )
-    pens = _solid_pens(judged)
+    pens = solid_pens(judged)
     for axis, (title, quantity, log) in zip(axes, panels, strict=True):
         dress(axis, title, "layer", log)
         for pen, item in zip(pens, judged, strict=True):
@@ -170,7 +126,7 @@ def _draw_layer_profile(judged: Sequence[Judged]) -> Figure:
 
 def _draw_full_tier(judged: Sequence[Judged]) -> Figure:
     figure, axes = make_panels(1, 2, height=2.75)
-    named = zip(_solid_pens(judged), judged, strict=True)
+    named = zip(solid_pens(judged), judged, strict=True)
     drawn = [(pen, runs) for pen, item in named if (runs := full_runs(item))]
     dress(axes[0], "Nudge ν (gradient: 1)", "layer", False)
     dress(axes[1], "Perturbation correlation ρ", "layer", False)
@@ -373,21 +329,6 @@ def has_data(axis: Axes) -> bool:
     return any(np.isfinite(np.asarray(line.get_ydata(), dtype=float)).any() for line in own)
 
 
-def legend_line(pen: Pen) -> Line2D:
-    from matplotlib.lines import Line2D
-
-    return Line2D(
-        [],
-        [],
-        color=pen.colour,
-        marker=pen.marker,
-        linestyle=pen.dashes,
-        linewidth=pen.width,
-        markersize=4.5,
-        label=plain_label(pen.name),
-    )
-
-
 def _sample(label: str, filled: bool) -> Line2D:
     from matplotlib.lines import Line2D
 
@@ -404,10 +345,3 @@ def _sample(label: str, filled: bool) -> Line2D:
         markerfacecolor=face,
         label=label,
     )
-
-
-def plain_label(name: str) -> str:
-    """Shown as written: no `$` starts maths, and no leading underscore hides the entry."""
-    short = name if len(name) <= 48 else f"{name[:47]}…"
-    safe = short.replace("$", r"\$")
-    return f" {safe}" if safe.startswith("_") else safe

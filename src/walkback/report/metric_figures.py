@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from walkback.metrics.admissible import admit
 from walkback.metrics.crossfit import normal_scores
 from walkback.report import words
-from walkback.report.figures import COLOURS, make_panels, plain_label, save_figure
+from walkback.report.figures import make_panels, save_figure
 from walkback.report.metric_content import MOST_POINTS, Effect, MetricReport, MetricSection
 from walkback.report.metric_tables import show_p
+from walkback.report.pens import COLOURS, plain_label
 
 if TYPE_CHECKING:
     import pandas as pd

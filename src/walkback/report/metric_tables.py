@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from walkback.core.verdict import Outcome, Reason, Verdict
 from walkback.metrics.admissible import Claim
-from walkback.metrics.canon import RANK_FACTOR
+from walkback.metrics.fisher import RANK_FACTOR
 from walkback.metrics.ledger import is_number
 from walkback.metrics.several import Audits
 from walkback.report import words

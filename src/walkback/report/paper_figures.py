@@ -27,22 +27,17 @@ from walkback.report.answer import (
 )
 from walkback.report.content import FigureText
 from walkback.report.figures import (
-    COLOURS,
-    USUAL,
-    Pen,
-    baseline_pen,
     draw_trajectory,
     drawable,
     dress,
     finish,
     has_data,
-    legend_line,
     make_panels,
     mark_threshold,
     over_epochs,
     plot_curves,
-    rule_pen,
 )
+from walkback.report.pens import COLOURS, USUAL, Pen, baseline_pen, legend_line, rule_pen
 from walkback.report.published import published
 from walkback.report.tables import Table
 
