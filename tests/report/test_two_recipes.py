@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from walkback.judge.ablate import ablate
+from walkback.judge.assemble import judge_bundles
 from walkback.judge.multiverse import multiverse
 from walkback.judge.replay import first_firing, histories, replay
 from walkback.judge.sweep import sweep
+from walkback.report.content import build_report
 from walkback.store import Bundle, Store
 
 SHORT, LONG = "dfa (epochs=2)", "dfa (epochs=4)"
@@ -61,3 +63,7 @@ def test_nets_are_named_by_what_tells_them_apart(runs: Any) -> None:
         "dfa (net=toy(depth=4))",
         "dfa (net=other)",
     }
+
+
+def test_the_summary_counts_a_rule_once_however_many_settings_it_has(both: list[Bundle]) -> None:
+    assert build_report(judge_bundles(both), "t").summary.startswith("1 rule in 2 settings on ")

@@ -54,7 +54,7 @@ def judge(
     }
     if runs[0].role == "baseline":
         words = "BASELINE"
-        note = "Frozen blocks are what others are compared with; they get no verdict."
+        note = "Blocks that are not trained assign no credit: a baseline gets no verdict."
         return Verdict(
             Outcome.SKIPPED, words, claim, logic, reasons, (), layer_table(runs), (note,), evidence
         )

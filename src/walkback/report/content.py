@@ -160,7 +160,9 @@ def _summary(judged: Sequence[Judged]) -> str:
     where = f"on {', '.join(data)} with {nets[0] if len(nets) == 1 else f'{len(nets)} nets'}"
     ends = Counter(words.tone_of(item.verdict).words for item in rules)
     told = "; ".join(f"{words[0].lower()}{words[1:]}: {number}" for words, number in ends.items())
-    return f"{words.plural(len(rules), 'rule')} {where}." + (
+    labels = len({item.label for item in rules})
+    many = f" in {len(rules)} settings" if len(rules) > labels else ""
+    return f"{words.plural(labels, 'rule')}{many} {where}." + (
         f" {told[0].upper()}{told[1:]}." if told else ""
     )
 

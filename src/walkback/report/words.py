@@ -35,7 +35,7 @@ _TONES = {
     Outcome.INCOMPLETE: Tone("open", "?", "Not decided: evidence is missing"),
     Outcome.INCONCLUSIVE: Tone("open", "?", "Not decided: the evidence leaves it open"),
 }
-_BASELINE = Tone("base", "=", "Baseline: what the others are compared with")
+_BASELINE = Tone("base", "=", "Baseline: blocks that are not trained")
 
 
 def tone_of(verdict: Verdict) -> Tone:
