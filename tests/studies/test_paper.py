@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from walkback.report.figures import save_figure
 from walkback.report.markdown import render_table
 from walkback.report.published import NUMBERS, Published, published, unclamped
 from walkback.store import Store
+from walkback.store.bundle import Member
 from walkback.studies import (
     agreement,
     batch_size,
@@ -250,6 +252,23 @@ def test_agreement_is_two_deviations_of_both_or_a_factor_of_three():
     assert agreement.compare(rough, 3.1e8, None) == "3.10 times the paper's"
     bare = Published("t", "r", "q", 0.10, ".10")
     assert agreement.compare(bare, 0.10, None).endswith("no spread to judge it by")
+    span = Published("t", "r", "q", -0.015, "−.03 … 0", reach=0.015)
+    assert agreement.compare(span, -0.029, 0.001) == "agrees"
+    assert agreement.compare(span, 0.016, 0.001) == "differs by +0.016", "from the end that is nearer"
+
+
+def test_the_best_epoch_stands_beside_the_last_one(tmp_path):
+    store = Store(tmp_path)
+    for spec in five_rule.ARM.plan(DATA["cifar10"]):
+        if spec.rule.name == "bp" and spec.seed in (42, 123):
+            bundle = write_run(store, spec)
+            text = bundle.light_tier().to_csv()
+            raised, count = re.subn(r"(?m)^50,,accuracy\.test@1,[^,]*", "50,,accuracy.test@1,0.75", text)
+            assert count == 1
+            bundle.commit([Member("measurements.csv", "measurements", raised.encode())])
+    point = agreement.points_of(Answers(store, DATA))[0]
+    last = [run.accuracy for run in point.answer.runs]
+    assert f"chosen on the test split, .7500, .7500: +{75 - 50 * sum(last):.1f} pp." in point.why
 
 
 def test_the_papers_ep_row_lies_under_its_own_frozen_one():

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """`text` is the number as the paper prints it, `sd` its spread over seeds where it gives one."""
+    """`text` is the number as the paper prints it, `sd` its spread over seeds where it gives one.
+
+    Where the paper gives a range, `value` is its middle and `reach` half its width.
+    """
 
     where: str
     row: str
@@ -14,6 +17,7 @@ class Published(NamedTuple):
     value: float
     text: str
     sd: float | None = None
+    reach: float = 0.0
 
 
 _TABLE_1, _TABLE_2, _TEXT = "Table 1", "Table 2", "text about Table 1"
@@ -38,7 +42,7 @@ NUMBERS = (
     Published(_TEXT, "state-bridge", "reference norm", 5e-10, "~ 5e-10"),
     Published(_TEXT, "credit-bridge", "reference norm", 5e-10, "~ 5e-10"),
     Published(_TEXT, "dfa", "cosine of layer 0", 0.42, "about .42 (seed 42)"),
-    Published(_TEXT, "dfa", "cosine of deep layers", -0.015, "−.03 … 0 (seed 42)"),
+    Published(_TEXT, "dfa", "cosine of deep layers", -0.015, "−.03 … 0 (seed 42)", reach=0.015),
     Published(_TABLE_2, "dfa, epoch 1", "deep cosine", -0.008, "−.008 ± .013", 0.013),
     Published(_TABLE_2, "dfa, epoch 1", "rho", -0.003, "−.003 ± .005", 0.005),
     Published(_TABLE_2, "dfa, epoch 1", "reference norm", 1e-6, "~ 1e-6"),
