@@ -253,8 +253,15 @@ def test_agreement_is_two_deviations_of_both_or_a_factor_of_three():
     bare = Published("t", "r", "q", 0.10, ".10")
     assert agreement.compare(bare, 0.10, None).endswith("no spread to judge it by")
     span = Published("t", "r", "q", -0.015, "−.03 … 0", reach=0.015)
-    assert agreement.compare(span, -0.029, 0.001) == "agrees"
+    assert agreement.compare(span, -0.029, None) == "agrees"
     assert agreement.compare(span, 0.016, 0.001) == "differs by +0.016", "from the end that is nearer"
+
+
+def test_a_number_of_one_seed_stands_beside_that_seed(answers):
+    points = {point.what: point for point in agreement.points_of(answers)}
+    assert [run.seed for run in points["dfa, cosine of layer 0"].answer.runs] == [42]
+    assert [run.seed for run in points["dfa, Γ"].answer.runs] == [42, 123, 456]
+    assert points["dfa, ‖g_L‖"].why.count("Seed by seed: ") == 1
 
 
 def test_the_best_epoch_stands_beside_the_last_one(tmp_path):

@@ -6,7 +6,7 @@ that says so; it is never a zero and its row is never dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -66,7 +66,10 @@ class Answer:
     def beside(self, other: Answer) -> Answer:
         """The runs of those seeds alone that another answer has too; all of them if it has none."""
         seeds = {run.seed for run in other.runs}
-        if self.case is None or not seeds:
+        return self.of_seeds(seeds) if seeds else self
+
+    def of_seeds(self, seeds: Container[int | None]) -> Answer:
+        if self.case is None:
             return self
         kept = [place for place, run in enumerate(self.runs) if run.seed in seeds]
         return replace(self, case=self.case.only(kept) if kept else None)

@@ -80,6 +80,8 @@ def compare(paper: Published, mean: float, sd: float | None) -> str:
         ratio = mean / paper.value
         return "agrees" if 1 / 3 <= ratio <= 3 else f"{words.number(ratio)} times the paper's"
     off = mean - min(max(mean, paper.value - paper.reach), paper.value + paper.reach)
+    if paper.reach and off == 0:
+        return "agrees"
     if paper.sd is None and sd is None:
         return f"off by {words.cosine(off)}; no spread to judge it by"
     agrees = abs(off) <= 2 * math.hypot(paper.sd or 0.0, sd or 0.0)
@@ -215,6 +217,7 @@ def _point(what: str, answer: Answer, measure: Measure, why: str, row: str = "")
     row = row or what.split(",")[0]
     number = published(row, measure.paper)
     assert number is not None, (row, measure.paper)
+    answer = answer if number.seed is None else answer.of_seeds({number.seed})
     return Point(what if row in what else f"{row}: {what}", number, answer, measure, why)
 
 
@@ -351,7 +354,8 @@ def _scale(answers: Answers) -> str:
     norm = _mean(changed, STATE)
     if norm is None:
         return f"The scale grows with the sum of rates. Constant rate: {NOT_RUN} (walkback audit schedule)."
-    return f"The scale grows with the sum of rates: at a constant rate it is {words.number(norm)}."
+    seeds = _by_seed(answers.one(five_rule.ARM, "dfa"), STATE)
+    return f"The scale grows with the sum of rates: at a constant rate it is {words.number(norm)}.{seeds}"
 
 
 def _batch(answer: Answer) -> str:
@@ -361,7 +365,16 @@ def _batch(answer: Answer) -> str:
         return ""
     rows = answer.bundles[0].card["measured"]["batch"]
     others = (f"over {batch} {words.number(norm * rows / batch)}" for batch in (256, 128))
-    return f"Mean-reduced over {rows} rows; {', '.join(others)}. The paper does not say how many it took."
+    told = f"Mean-reduced over {rows} rows; {', '.join(others)}. The paper does not say how many it took."
+    return told + _by_seed(answer, REFERENCE)
+
+
+def _by_seed(answer: Answer, measure: Measure) -> str:
+    """A mean over seeds that differ by powers of ten is the largest of them."""
+    values = [measure.read(run) for run in answer.runs]
+    if len(values) < 2 or None in values:
+        return ""
+    return f" Seed by seed: {', '.join(measure.show(value) for value in values)}."
 
 
 def _clamp(answer: Answer, row: str) -> str:
