@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -9,10 +10,16 @@ from torch.nn import functional as F
 from tests.conftest import ready_rule
 from tests.rules.test_rules import autograd_gradients, gelu_slope, gradients, relative
 from walkback.core.errors import BadInput, NotApplicable, UnknownName
+from walkback.core.spec import Call
+from walkback.data import load_dataset
+from walkback.judge.assemble import judge_bundles
 from walkback.nets import Adapter
 from walkback.nets.mlp import MLP
 from walkback.nets.small_resnet import SmallResNet
 from walkback.rules import describe_rule, make_rule, resolve_rule
+from walkback.run.one import run_one
+from walkback.run.plan import plan_runs
+from walkback.store import Store
 
 
 def test_fa_block_form_sends_credit_from_block_to_block_without_the_skip(net, batch):
@@ -311,3 +318,30 @@ def test_dose_survives_a_reference_too_small_to_square_and_a_zero_row(net, batch
 def test_a_dose_outside_the_range_of_a_cosine_is_refused():
     with pytest.raises(BadInput, match="lies in"):
         resolve_rule("dose(cosine=1.5)")
+
+
+def test_feedback_of_another_seed_is_that_runs_feedback_and_nothing_else(tmp_path):
+    digits = load_dataset(Call("digits"))
+    setting = {"net": "resmlp(width=8,depth=1)", "data": "digits", "dataset": digits, "epochs": 1}
+    first = {}
+    for rule, seed in (("dfa", 1), ("dfa", 2), ("dfa+feedback(seed=2)", 1)):
+        (spec,) = plan_runs(rules=[rule], seeds=[seed], **setting)
+        bundle = run_one(spec, digits, Store(tmp_path))
+        first[rule, seed] = bundle.arrays(bundle.checkpoint_epochs()[0])
+        if "+" in rule:
+            assert (
+                bundle.card["rule"]["label"] == "dfa+feedback(2)" and bundle.card["rule"]["control"] == ""
+            )
+            (judged,) = judge_bundles([bundle])
+            assert not any("without its control" in note for note in judged.verdict.notes)
+    own, other, swapped = first.values()
+    for name, array in swapped.items():
+        kind, _, rest = name.partition("/")
+        source, key = (other, f"rule/{rest.removeprefix('inner.')}") if kind == "rule" else (own, name)
+        assert np.array_equal(array, source[key]), name
+    assert any(name.startswith("rule/inner.feedback") for name in swapped)
+
+
+def test_a_rule_that_draws_nothing_has_no_feedback_of_another_seed(net, batch):
+    with pytest.raises(NotApplicable, match="bp draws no feedback"):
+        ready_rule("bp+feedback(3)", net, *batch)

@@ -127,9 +127,9 @@ def _cells(
 def _control_note(bundle: Bundle, stored: Mapping[Path, Sequence[Bundle]]) -> tuple[str, ...]:
     """An intervention is read beside backprop under the same one; without that control, say so."""
     base, _, addition = str(bundle.card["rule"].get("variant", "")).partition("+")
-    if not addition or base == "bp":
+    control = bundle.card["rule"].get("control", f"bp+{addition}")
+    if not addition or not control or base == "bp":
         return ()
-    control = f"bp+{addition}"
     others = stored[bundle.path.resolve().parent]
     if any(o.spec.get("rule") == control and same_but_rule(bundle.spec, o.spec) for o in others):
         return ()

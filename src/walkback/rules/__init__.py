@@ -33,7 +33,13 @@ rules: Registry[type[Rule]] = Registry(
         "weight-mirror": "walkback.rules.weight_mirror:WeightMirror",
     },
 )
-modifiers: Registry[type[Modifier]] = Registry("addition", {"penalty": "walkback.rules.penalty:Penalty"})
+modifiers: Registry[type[Modifier]] = Registry(
+    "addition",
+    {
+        "feedback": "walkback.rules.feedback:Feedback",
+        "penalty": "walkback.rules.penalty:Penalty",
+    },
+)
 
 
 def resolve_rule(text: str | Call) -> Call:
@@ -55,8 +61,9 @@ def _resolve_addition(call: Call) -> Call:
 
 def describe_rule(call: Call) -> dict[str, str]:
     """What a reader needs to know of a rule without importing it; `label` is its short name."""
-    rule = rules[call.name]
-    parts = [rule, *(modifiers[added.name] for added in call.plus)]
+    rule, added = rules[call.name], [modifiers[addition.name] for addition in call.plus]
+    parts = [rule, *added]
+    alone = {} if all(modifier.on_backprop for modifier in added) else {"control": ""}
     return {
         "label": "+".join([_short(call, rule.defaults), *(_added(addition) for addition in call.plus)]),
         "name": call.name,
@@ -65,6 +72,7 @@ def describe_rule(call: Call) -> dict[str, str]:
         "citation": "; ".join(part.citation for part in parts),
         "about": "; ".join(part.about for part in parts),
         "ours": "; ".join(part.ours for part in parts if part.ours),
+        **alone,
     }
 
 

@@ -194,8 +194,18 @@ class ChainRule(Rule):
         return credits
 
 
+def feedback_stream(seed: int) -> torch.Generator:
+    """What the feedback of a run of this seed is drawn from."""
+    return torch.Generator().manual_seed(stream_seed(seed, "feedback"))
+
+
 class Modifier(Rule):
-    """A rule made from another one: it does what the inner rule does, except where it says otherwise."""
+    """A rule made from another one: it does what the inner rule does, except where it says otherwise.
+
+    `on_backprop` says whether backprop can have the same addition, which is then its control.
+    """
+
+    on_backprop = True
 
     def __init__(self, inner: Rule, **params: Value) -> None:
         super().__init__(**params)

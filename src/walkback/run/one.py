@@ -28,6 +28,7 @@ from walkback.measure.rows import correct_rows
 from walkback.nets import Adapter, build_net
 from walkback.nets.trace import Trace
 from walkback.rules import Rule, describe_rule, make_rule
+from walkback.rules.base import feedback_stream
 from walkback.store import Bundle, Store
 from walkback.store.bundle import Arrays, Member, pack_arrays, pack_items
 from walkback.store.provenance import environment
@@ -248,7 +249,7 @@ def _fresh_state(spec: RunSpec, dataset: Dataset, device: str) -> TrainState:
     y = torch.zeros(2, dtype=torch.long)
     x = torch.zeros(2, *dataset.x_train.shape[1:])
     with net.evaluating():
-        rule.setup(net.probe(x, y), torch.Generator().manual_seed(stream_seed(spec.seed, "feedback")))
+        rule.setup(net.probe(x, y), feedback_stream(spec.seed))
     return TrainState(net, rule.to(device))
 
 

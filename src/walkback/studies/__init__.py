@@ -19,6 +19,7 @@ studies: Registry[Study] = Registry(
         "early-epoch": "walkback.studies.early_epoch:STUDY",
         "ep-parity": "walkback.studies.ep_parity:STUDY",
         "every-rule": "walkback.studies.every_rule:STUDY",
+        "feedback-draw": "walkback.studies.feedback_draw:STUDY",
         "five-rule": "walkback.studies.five_rule:STUDY",
         "paper": "walkback.studies.paper:STUDY",
         "penalty": "walkback.studies.penalty:STUDY",

@@ -31,6 +31,7 @@ from walkback.studies import (
     batch_size,
     bridges_and_ep,
     controls,
+    feedback_draw,
     five_rule,
     penalty,
     penalty_mean,
@@ -98,7 +99,7 @@ def points_of(answers: Answers) -> list[Point]:
     averaged = _averaged(answers)
     return [
         _point("bp, accuracy", bp, ACCURACY, _recipes(answers, "bp")),
-        _point("dfa, accuracy", dfa, ACCURACY, _recipes(answers, "dfa")),
+        _point("dfa, accuracy", dfa, ACCURACY, f"{_recipes(answers, 'dfa')} {_draws(answers)}"),
         _point("frozen, accuracy", frozen, ACCURACY, _frozen(answers)),
         _point("ep, accuracy", solved, ACCURACY, _solver(solved, few_step, short_bp)),
         *(_bridge(b, m) for b in bridges for m in (ACCURACY, GAMMA, STATE, REFERENCE)),
@@ -248,6 +249,16 @@ def _best_epoch(answer: Answer) -> str:
     return (
         f"Seed by seed the last epoch gives {told}; the best one, chosen on the test split, {tops}: "
         f"{words.points(top - mean)} pp."
+    )
+
+
+def _draws(answers: Answers) -> str:
+    """Two seeds with each other's feedback."""
+    usual = answers.one(penalty.ARM, "dfa")
+    study, main = feedback_draw.STUDY.name, penalty.STUDY.name
+    return " ".join(
+        _effect(f"In seed {seed} {answers.of(arm)[0].name}", answers.of(arm)[0], usual, study, main)
+        for seed, arm in feedback_draw.ARMS.items()
     )
 
 

@@ -19,6 +19,7 @@ from walkback.studies import (
     cross_architecture,
     decision_utility,
     early_epoch,
+    feedback_draw,
     five_rule,
     penalty,
     penalty_mean,
@@ -48,6 +49,7 @@ PARTS = (
     stem.STUDY,
     batch_size.STUDY,
     penalty_mean.STUDY,
+    feedback_draw.STUDY,
 )
 ARMS = tuple(arm for study in PARTS for arm in study.arms)
 WHY = {
