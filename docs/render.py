@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from walkback.core.quantities import QUANTITIES
+from walkback.core.spec import Call
 from walkback.data import datasets
 from walkback.judge.thresholds import Thresholds
 from walkback.nets import nets
@@ -18,7 +19,7 @@ from walkback.report.csv import render_csv
 from walkback.report.figures import save_figure
 from walkback.report.markdown import escape, render_figure, render_table
 from walkback.report.tables import Table
-from walkback.rules import resolve_rule, rules
+from walkback.rules import modifiers, resolve_addition, resolve_rule, rules
 from walkback.store import Store
 from walkback.store.files import write_atomic
 from walkback.studies import five_rule, paper, studies
@@ -72,6 +73,9 @@ def registry() -> str:
         )
         for name in rules
     ]
+    for name in modifiers:
+        added, written = modifiers[name], f"`R+{resolve_addition(Call(name))}`"
+        rule_rows.append((written, "addition", added.about, added.citation, added.ours))
     net_rows = [(f"`{n}`", ", ".join(f"{k}={v}" for k, v in nets[n].defaults.items())) for n in nets]
     data_rows = [(f"`{name}`", datasets[name].about) for name in datasets]
     return (

@@ -223,6 +223,13 @@ def test_a_wrong_option_is_one_sentence(options, words, capsys, tmp_path):
     refused(capsys, *TRAIN, "--store", tmp_path, *options, words=words)
 
 
+def test_what_can_be_added_to_a_rule_is_listed_beside_the_rules(capsys):
+    code, found = answer(capsys, "ls", "rules")
+    written = {row["name"]: row["written"] for row in found["rules"]}
+    assert code == 0 and written["+penalty"] == "R+penalty(over=sum,weight=0.01)"
+    assert written["+feedback"] == "R+feedback(seed=0)"
+
+
 def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word(trained):
     """As in `walkback report runs | head -1`; 141 is what a shell calls it."""
     reader, writer = os.pipe()

@@ -51,17 +51,15 @@ def ls(
 
 
 def _rules(store: str) -> list[dict[str, Any]]:
-    from walkback.rules import resolve_rule, rules
+    from walkback.core.spec import Call
+    from walkback.rules import modifiers, resolve_addition, resolve_rule, rules
 
+    listed = [(name, str(resolve_rule(name)), rules[name].role, rules[name]) for name in rules]
+    for name in modifiers:
+        listed.append((f"+{name}", f"R+{resolve_addition(Call(name))}", "addition", modifiers[name]))
     return [
-        {
-            "name": name,
-            "written": str(resolve_rule(name)),
-            "role": rules[name].role,
-            "about": rules[name].about,
-            "citation": rules[name].citation,
-        }
-        for name in rules
+        {"name": name, "written": written, "role": role, "about": rule.about, "citation": rule.citation}
+        for name, written, role, rule in listed
     ]
 
 

@@ -48,11 +48,11 @@ def resolve_rule(text: str | Call) -> Call:
     rule = rules[call.name]
     full = call.with_defaults(rule.defaults, "rule")
     rule.check_choices(full)
-    added = tuple(_resolve_addition(addition) for addition in full.plus)
+    added = tuple(resolve_addition(addition) for addition in full.plus)
     return Call(full.name, rule.normalise(full.params), added)
 
 
-def _resolve_addition(call: Call) -> Call:
+def resolve_addition(call: Call) -> Call:
     modifier = modifiers[call.name]
     full = call.with_defaults(modifier.defaults, "addition")
     modifier.check_choices(full)
