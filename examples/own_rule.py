@@ -1,4 +1,4 @@
-"""A learning rule of one's own, checked and audited: under forty lines, nothing registered but its name."""
+"""A learning rule of one's own, checked and audited: one short file, nothing registered but its name."""
 
 import tempfile
 

@@ -74,6 +74,7 @@ def test_a_new_track_runs_and_its_sabotages_are_caught(file, capsys):
     assert run(["verify", "--new", "other_claim.py"]) == 0
     assert "Next: walkback verify other_claim.py" in capsys.readouterr().out
     refused(capsys, "verify", "--new", "my_claim", words="exists already")
+    refused(capsys, "verify", "--new", "third", "--tracks", "1", words="Give it alone")
     refused(capsys, "verify", "--new", "no name", words="cannot be the name")
 
 

@@ -109,6 +109,8 @@ def test_a_half_finished_study_is_reported_with_its_gaps_named_and_finished_late
 def test_an_empty_store_and_an_unknown_study_are_said_in_one_sentence(tiny, tmp_path, capsys):
     assert run(["audit", "tiny", "--store", str(tmp_path / "none"), "--judge-only"]) == 2
     assert "holds no run of tiny yet" in capsys.readouterr().err
+    assert run(["audit", "tiny", "--plan", "--judge-only"]) == 2
+    assert "Give one of them." in capsys.readouterr().err
     assert run(["audit", "dose-respons"]) == 2
     assert "Did you mean 'dose-response'" in capsys.readouterr().err
 

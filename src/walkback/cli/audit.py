@@ -45,12 +45,17 @@ def audit(
     trained once.
     """
     from walkback.cli.session import check_device, default_workers, train_all
+    from walkback.core.errors import BadInput
     from walkback.store import Store
     from walkback.studies import studies
     from walkback.studies.answers import data_of
 
     chosen = studies[study]
-    if judge_only and not plan and data_dir is None:
+    if judge_only and plan:
+        raise BadInput(
+            "--plan says what is left to train; --judge-only trains nothing.", "Give one of them."
+        )
+    if judge_only and data_dir is None:
         folder = Store.existing(store) if Path(store).is_dir() else Store(store)
         known = data_of(folder, [arm.data for arm in chosen.arms])
         return _show_answer(chosen, known, folder, out, logic, json)
@@ -179,7 +184,7 @@ def _show_answer(
     bundles = [bundle for bundle in found if bundle.measurements().epochs]
     if not bundles:
         raise BadInput(
-            f"The store {store.path} holds no run of {study.name} yet.",
+            f"That store holds no run of {study.name} yet.",
             "Train them: leave out --judge-only.",
         )
     judged = judge_bundles(bundles, logic=logic)

@@ -103,7 +103,7 @@ def audit(
 @app.command(epilog=EXAMPLES["simulate"])
 def simulate(
     files: Files,
-    metric: Metric,
+    metric: Annotated[str, typer.Option("--metric", help="Column whose claim is simulated.")],
     target: Target,
     baseline: Baseline = None,
     controls: Controls = "",
@@ -249,7 +249,8 @@ def _curve_table(moments: list[Moment]) -> Table:
     from walkback.core.numerals import MISSING
 
     table = Table(box=None, pad_edge=False, collapse_padding=True)
-    for column in ("epoch", "n", "metric", "loss", "both", "metric | loss", "95 %", "loss | metric"):
+    given = ("both", "metric | baseline", "95 %", "baseline | metric")
+    for column in ("epoch", "n", "metric", "baseline", *given):
         table.add_column(column, justify="right")
     for moment in moments:
         ends = [_number(end, "+.2f") for end in (moment.low, moment.high)]

@@ -38,6 +38,8 @@ def verify(
     from walkback.tracks.verify import verify as run_tracks
 
     if new is not None:
+        if tracks or file is not None or full or out is not None:
+            raise BadInput("--new writes a track and runs none.", "Give it alone.")
         return _write_new(new, json)
     if out is not None and out.exists() and not out.is_dir():
         raise BadInput(f"--out {out} is a file, not a folder.")

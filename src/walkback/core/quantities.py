@@ -50,7 +50,10 @@ QUANTITIES = {
         Quantity("reference.validity@1", "median ‖g_L‖/‖e‖ brought to a batch of 128: what D2 judges"),
         Quantity("reference.compat@1", "median ‖g_L‖ of the mean-reduced loss: the paper's D2"),
         Quantity("reference.unit_probe@1", "factor the 1e-8 clamp puts on a conventional cosine at L"),
-        Quantity("reference.float64_relerr@1", "median relative error of g_L in float32 vs float64"),
+        Quantity(
+            "reference.float64_relerr@1",
+            "median relative error of g_L in float32 vs float64, at epochs with a checkpoint",
+        ),
         Quantity("alignment.cosine@1", "mean over valid rows of cos(a_l, g_l), no clamp", True),
         Quantity("alignment.cosine_median@1", "median over valid rows of cos(a_l, g_l)", True),
         Quantity("alignment.cosine_sd@1", "standard deviation over valid rows of cos(a_l, g_l)", True),
@@ -60,7 +63,7 @@ QUANTITIES = {
         Quantity("alignment.stability@1", "cos of the mean credits of two disjoint halves", True),
         Quantity(
             "alignment.null_mean@1",
-            "mean cosine under the null (fresh B, or shuffled samples where none reaches)",
+            "mean cosine under the null (fresh B, or shuffled samples where B is learned or reaches none)",
             True,
         ),
         Quantity("alignment.null_sd@1", "standard deviation of the mean cosine under the null", True),

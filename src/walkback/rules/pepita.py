@@ -22,7 +22,7 @@ class Pepita(Rule):
     name = "pepita"
     citation = "Dellaferrera & Kreiman 2022, arXiv:2201.11665"
     about = "two forward passes, the second on an input modulated by the error"
-    ours = "branches instead of layers, exact chain inside a block; F is N(0, scale²/√features)"
+    ours = "branches instead of layers, exact chain inside a block; F is scale · N(0, 1)/√features"
     wiring = "cut"
     has_feedback = True
     defaults = {"scale": 1.0}  # noqa: RUF012

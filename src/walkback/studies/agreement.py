@@ -147,7 +147,8 @@ def agreement_table(answers: Answers) -> Table:
     )
     caption = (
         "All of the paper's numbers beside ours. Agrees: within two standard deviations over seeds, the "
-        "paper's and ours together, or within a factor of three of an order of magnitude."
+        "paper's and ours together, or within a factor of three of an order of magnitude, or inside a "
+        "range. The paper's deviation of fresh B is over draws."
     )
     fields = tuple(column.fields[0] for column in columns)
     return Table("agreement", caption, columns, fields, rows)
@@ -183,8 +184,8 @@ def weak_penalty(answers: Answers) -> str:
 
 
 def stem_effect(answers: Answers) -> str:
-    """What DFA's blocks are worth under each stem."""
-    told = []
+    """What DFA's blocks are worth under each stem, one and the same question asked twice."""
+    told = ["Whether DFA's blocks are worth training is asked under two stems."]
     for name, rules in (("backprop", (stem.BP_STEM, "frozen")), ("DFA", ("dfa", stem.DFA_STEM))):
         trained, frozen = answers.of(stem.ARM, rules)
         told.append(_effect(f"Training them under a {name} stem", trained, frozen, "stem", "stem"))
@@ -201,8 +202,11 @@ def _outside(answer: Answer) -> str:
     known = [p for p in ranks if p is not None]
     if not known:
         return ""
-    outside = sum(p <= ALPHA for p in known)
-    return f", with {outside} of {len(known)} layers outside the null of fresh feedback (p ≤ {ALPHA:g})"
+    outside, seeds = sum(p <= ALPHA for p in known), len(answer.runs)
+    over = f" over {seeds} seeds" if seeds > 1 else ""
+    return (
+        f", with {outside} of {len(known)} layers{over} outside the null of fresh feedback (p ≤ {ALPHA:g})"
+    )
 
 
 _BRIDGE = "Our own reading of a name: no reproduction is claimed, and none is contradicted."

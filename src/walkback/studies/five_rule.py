@@ -175,7 +175,8 @@ STUDY = Study(
     "five-rule",
     "Which rules does the protocol trust on CIFAR-10, and which does it walk back?",
     (ARM,),
-    ours="the schedule (cosine), as the paper does not state its own; 30 epochs of EP and the bridges",
+    ours="the schedule (cosine), as the paper does not state its own; EP and the bridges for 30 epochs, "
+    "by the study bridges-and-ep",
     tables=tables,
     figures=figures,
 )

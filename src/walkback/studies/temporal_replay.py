@@ -38,7 +38,8 @@ def first_table(answers: Answers) -> list[Table]:
         "compares with the frozen baseline of the same seed and epoch; epoch 0 is left out."
     )
     rows = [row for arm in ARMS for answer in _rules(answers, arm) for row in _rows(answers, answer, arm)]
-    return [Table("first-firing", caption, columns, FIELDS, tuple(rows))]
+    once = {(row["rule"], row["seed"], row["recipe"]): row for row in rows}  # arms share runs
+    return [Table("first-firing", caption, columns, FIELDS, tuple(once.values()))]
 
 
 def _rules(answers: Answers, arm: Arm) -> Sequence[Answer]:
