@@ -24,7 +24,7 @@ from walkback.nets.adapter import Adapter
 from walkback.nets.batch import Batch
 from walkback.nets.parts import Blocks
 from walkback.nets.trace import Trace
-from walkback.rules import Rule, make_rule
+from walkback.rules import Rule, describe_rule, make_rule
 from walkback.run.one import fingerprint, here
 from walkback.store.bundle import Member, pack_arrays, pack_items
 
@@ -67,7 +67,7 @@ class FAProtocol:
             raise BadInput(f"thresholds must be walkback.Thresholds, not {type(thresholds).__name__}.")
         self.net = Adapter(model, blocks, out_ln, head)
         self.x, self.y = self.net.prepare(x, y)
-        self.split = _batch_hash(x, y)
+        self.split = _batch_hash(x, self.y)
         self.rule = make_rule(rule) if isinstance(rule, str) else rule
         self.credits = credits
         self.baseline = _baseline_evidence(baseline)
@@ -98,21 +98,22 @@ class FAProtocol:
             split=self.split if self.accuracy is None else "",
             net=type(self.net.model).__name__,
             fingerprint=fingerprint(self.net),
-            label="the model" if self.rule is None else self.rule.name,
+            label="the model" if self.rule is None else _rule_words(self.rule)["label"],
             notes=self._notes(),
         )
 
     def _notes(self) -> tuple[str, ...]:
         if self.rule is None or self.rule.ready:
             return ()
+        label = _rule_words(self.rule)["label"]
         return (
-            f"The rule {self.rule.name} was given without the feedback it was trained with, so its "
-            "alignment is not applicable.",
+            f"The rule {label} was given without the feedback it was trained with, so its alignment is not "
+            "applicable.",
         )
 
     def _credits(self, trace: Trace) -> Sequence[Tensor] | None:
         if self.rule is not None:
-            return self.rule.credits(trace) if self.rule.ready else None
+            return _check_credits(list(self.rule.credits(trace)), trace) if self.rule.ready else None
         if self.credits is None:
             return None
         given = self.credits(trace) if callable(self.credits) else self.credits
@@ -195,8 +196,9 @@ class Bundle(store.Bundle):
         spec = {"model": audit.net, "label": label, "seed": seed, "weights": sha256(weights)}
         spec |= {"batch": sha256(batch), "measurements": sha256(audit.table.to_csv().encode())}
         name = "frozen" if role == "baseline" else label
+        variant = label if protocol.rule is None else _rule_words(protocol.rule)["variant"]
         card = {
-            "rule": {"label": label, "name": name, "variant": label, "role": role},
+            "rule": {"label": label, "name": name, "variant": variant, "role": role},
             "net": {"label": audit.net, "fingerprint": audit.fingerprint},
             "data": {
                 "label": "evaluation batch",
@@ -218,6 +220,13 @@ class Bundle(store.Bundle):
         status = {"state": "captured", "epoch": 0, "reason": ""}
         bundle.commit(members, status=status, environment=here(protocol.net.device))
         return cls(path, bundle._manifest)
+
+
+def _rule_words(rule: Rule) -> dict[str, str]:
+    """`label` and `variant`: with its parameters and additions, where it was made from its name."""
+    if rule.call is None:
+        return {"label": rule.name, "variant": rule.name}
+    return describe_rule(rule.call)
 
 
 def _baseline_evidence(baseline: Baseline | None) -> Evidence | None:
@@ -274,6 +283,12 @@ def _state_arrays(protocol: FAProtocol) -> dict[str, np.ndarray]:
     state = {f"net/{name}": value for name, value in protocol.net.model.state_dict().items()}
     if protocol.rule is not None:
         state |= {f"rule/{name}": value for name, value in protocol.rule.state_dict().items()}
+    odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if odd:
+        raise BadInput(
+            f"The model keeps {odd[0].partition('/')[2]} beside its tensors, which no bundle can hold.",
+            "Its get_extra_state returns it: leave it away for the audit.",
+        )
     return {name: _numpy(value) for name, value in state.items()}
 
 

@@ -230,6 +230,15 @@ def test_what_can_be_added_to_a_rule_is_listed_beside_the_rules(capsys):
     assert written["+feedback"] == "R+feedback(seed=0)"
 
 
+def test_a_rule_that_cannot_be_loaded_does_not_take_the_others_away(capsys, monkeypatch):
+    from walkback.rules import rules
+
+    monkeypatch.setitem(rules._entries, "theirs", "not_there:X")
+    code, found = answer(capsys, "ls", "rules")
+    about = {row["name"]: row["about"] for row in found["rules"]}
+    assert code == 0 and "bp" in about and "cannot be loaded from not_there:X" in about["theirs"]
+
+
 def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word(trained):
     """As in `walkback report runs | head -1`; 141 is what a shell calls it."""
     reader, writer = os.pipe()

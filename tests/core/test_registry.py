@@ -45,3 +45,18 @@ def test_entries_of_other_packages_are_listed_before_anybody_asks_for_one(monkey
     )
     assert list(Registry("thing", {"ours": "x:y"})) == ["ours", "theirs"]
     assert list(Registry("rule", {"ours": "x:y"})) == ["ours"]
+
+
+def test_an_entry_point_may_name_what_a_decorator_registers(monkeypatch):
+    registry = Registry("thing", {"convert": "colorsys:rgb_to_hsv"})
+    import colorsys
+
+    assert registry.register("convert")(colorsys.rgb_to_hsv) is colorsys.rgb_to_hsv
+    with pytest.raises(BadInput, match="registered already"):
+        Registry("thing", {"convert": "colorsys:rgb_to_hsv"}).register("convert")(colorsys.hsv_to_rgb)
+
+
+@pytest.mark.parametrize("entry", ["nowhere_at_all:X", "colorsys:nothing"])
+def test_an_entry_that_cannot_be_loaded_is_named(entry):
+    with pytest.raises(BadInput, match=f"The thing 'broken' cannot be loaded from {entry}"):
+        Registry("thing", {"broken": entry})["broken"]

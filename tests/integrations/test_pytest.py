@@ -64,6 +64,11 @@ def test_a_file_that_pytest_looks_into_by_its_folder_is_collected_once(tmp_path)
     assert "1 passed" in run(tmp_path)[1]
 
 
+def test_a_file_that_is_also_searched_for_doctests_runs_its_tracks_once(tmp_path):
+    (tmp_path / "my_tracks.py").write_text(SOURCE)
+    assert "1 passed" in run(tmp_path, "--doctest-modules")[1]
+
+
 def test_the_seed_and_the_mode_are_options(tmp_path):
     shown = SOURCE.replace(
         "    lab.report(", "    assert (lab.seed, lab.is_full) == (5, True)\n    lab.report("

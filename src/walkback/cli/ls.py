@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from walkback.cli.output import Json, StoreOption, emit_json, stdout_console
+from walkback.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from walkback.rules import Rule
 
 EXAMPLE = "Example: walkback ls rules"
 
@@ -23,7 +27,7 @@ def ls(
     json: Json = False,
 ) -> int:
     """List rules, nets, data sets, studies, tracks, quantities, thresholds, or the bundles of a store."""
-    from walkback.core.errors import BadInput, UnknownName
+    from walkback.core.errors import UnknownName
 
     if noun not in _LISTS:
         raise UnknownName(f"There is no list of {noun!r}.", f"Choose: {', '.join(_LISTS)}.")
@@ -54,13 +58,20 @@ def _rules(store: str) -> list[dict[str, Any]]:
     from walkback.core.spec import Call
     from walkback.rules import modifiers, resolve_addition, resolve_rule, rules
 
-    listed = [(name, str(resolve_rule(name)), rules[name].role, rules[name]) for name in rules]
+    rows = []
+    for name in rules:
+        try:
+            rows.append(_rule_row(name, str(resolve_rule(name)), rules[name].role, rules[name]))
+        except BadInput as error:  # one that cannot be loaded does not take the others away
+            rows.append({"name": name, "written": "", "role": "—", "about": str(error), "citation": ""})
     for name in modifiers:
-        listed.append((f"+{name}", f"R+{resolve_addition(Call(name))}", "addition", modifiers[name]))
-    return [
-        {"name": name, "written": written, "role": role, "about": rule.about, "citation": rule.citation}
-        for name, written, role, rule in listed
-    ]
+        written = f"R+{resolve_addition(Call(name))}"
+        rows.append(_rule_row(f"+{name}", written, "addition", modifiers[name]))
+    return rows
+
+
+def _rule_row(name: str, written: str, role: str, rule: type[Rule]) -> dict[str, Any]:
+    return {"name": name, "written": written, "role": role, "about": rule.about, "citation": rule.citation}
 
 
 def _checked_rules() -> list[dict[str, Any]]:

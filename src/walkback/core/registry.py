@@ -32,7 +32,14 @@ class Registry(Generic[T]):
         entry = self._entries[name]
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
-            entry = getattr(import_module(module), attribute)
+            try:
+                entry = getattr(import_module(module), attribute)
+            except (ImportError, AttributeError) as error:
+                if module.partition(".")[0] == "walkback":
+                    raise
+                raise BadInput(
+                    f"The {self.kind} {name!r} cannot be loaded from {entry}: {error}."
+                ) from error
             self._entries[name] = entry
         return entry
 
@@ -40,7 +47,9 @@ class Registry(Generic[T]):
         """Decorator that adds one's own entry under `name`."""
 
         def add(thing: T) -> T:
-            if name in self._entries and self._entries[name] is not thing:
+            held = self._entries.get(name, thing)
+            here = f"{getattr(thing, '__module__', '')}:{getattr(thing, '__qualname__', '')}"
+            if held is not thing and held != here:  # an entry point may name the same thing
                 raise BadInput(f"A {self.kind} named {name!r} is registered already.")
             self._entries[name] = thing
             return thing

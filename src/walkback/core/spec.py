@@ -45,6 +45,8 @@ class Call:
             key, equals, value = _key_and_value(part)
             if not equals and len(parts) > 1:
                 raise BadInput(f"Cannot read {part!r} in {text!r}.", "Write key=value.")
+            if key in params:
+                raise BadInput(f"{text!r} gives {key} twice.")
             params[key] = _value(value)
         return cls(match[1], params)
 

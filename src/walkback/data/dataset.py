@@ -129,6 +129,10 @@ def _check_split(name: str, x: Array, y: Array, classes: int) -> None:
         raise BadInput(f"{name}: {len(x)} inputs but {len(y)} labels.")
     if len(x) == 0:
         raise BadInput(f"{name} is empty.")
+    if x.dtype not in (np.float32, np.uint8) or y.dtype != np.int64:
+        raise BadInput(
+            f"{name}: float32 or bytes and int64 labels are needed, not {x.dtype} and {y.dtype}."
+        )
     if not np.isfinite(x).all():
         raise BadInput(f"{name}: the inputs contain NaN or infinite values.")
     if y.min() < 0 or y.max() >= classes:

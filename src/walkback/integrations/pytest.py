@@ -51,7 +51,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_make_collect_report(collector: pytest.Collector) -> Any:
     """Tracks that a module makes, under whatever name; one that it imports is tested where it is made."""
     report = yield
-    if isinstance(collector, pytest.Module) and report.outcome == "passed":
+    doctests = type(collector).__name__ == "DoctestModule"  # a second collector of the same file
+    if isinstance(collector, pytest.Module) and not doctests and report.outcome == "passed":
         from walkback.core.errors import WalkbackError
 
         try:

@@ -45,11 +45,11 @@ def cosine_null(rule: Rule, trace: Trace, generator: torch.Generator, draws: int
     fresh = rule.has_feedback and not rule.learns_feedback
     kind = "fresh feedback" if fresh else "shuffled samples"
     sample = _fresh_credits if fresh else _shuffled_credits
-    drawn = torch.tensor([mean_cosines(sample(rule, trace, generator), trace) for _ in range(draws)])
-    unreached = (drawn == torch.tensor(observed)).all(0)
+    drawn = _table([mean_cosines(sample(rule, trace, generator), trace) for _ in range(draws)])
+    unreached = (drawn == _table(observed)).all(0)
     if fresh and unreached.any():
         shuffled = [mean_cosines(_shuffled_credits(rule, trace, generator), trace) for _ in range(draws)]
-        drawn = torch.where(unreached, torch.tensor(shuffled), drawn)
+        drawn = torch.where(unreached, _table(shuffled), drawn)
     columns = [_place(value, drawn[:, layer]) for layer, value in enumerate(observed)]
     deep, deep_drawn = _mean(observed[1:]), drawn[:, 1:].mean(1)
     few = _place(deep, deep_drawn[:FEW])[:2] if draws >= FEW else (math.nan, math.nan)
@@ -72,6 +72,11 @@ def _fresh_credits(rule: Rule, trace: Trace, generator: torch.Generator) -> list
 def _shuffled_credits(rule: Rule, trace: Trace, generator: torch.Generator) -> list[Tensor]:
     order = torch.randperm(len(trace.labels), generator=generator).to(trace.labels.device)
     return [a[order] for a in rule.credits(trace)]
+
+
+def _table(values: list[float] | list[list[float]]) -> Tensor:
+    """In full precision: a draw that equals what was observed must not differ from it by rounding."""
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def _place(observed: float, drawn: Tensor) -> tuple[float, float, float, float]:

@@ -48,6 +48,7 @@ class Adapter:
         self.blocks = find_blocks(self.model, blocks)
         self.head = find_part(self.model, head, "head", "out_head")
         self.out_ln = find_part(self.model, out_ln, "out_ln", "out_ln")
+        self.trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     @property
     def depth(self) -> int:
@@ -134,12 +135,18 @@ class Adapter:
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Evaluation mode, with every module's mode and the generators put back afterwards.
+        """Evaluation mode, with every module's mode, its buffers and the generators put back afterwards.
 
         Everything measured happens in here: in training mode dropout and BatchNorm would make a
         gradient depend on more than its own sample.
         """
         modes = {module: module.training for module in self.model.modules()}
+        buffers = [
+            (module, name, tensor, tensor.detach().clone())
+            for module in self.model.modules()
+            for name, tensor in module._buffers.items()
+            if tensor is not None
+        ]
         devices = [self.device] if self.device.type == "cuda" else []
         try:
             with torch.random.fork_rng(devices=devices):
@@ -148,6 +155,11 @@ class Adapter:
         finally:
             for module, mode in modes.items():
                 module.training = mode
+            with torch.no_grad():
+                for module, name, tensor, before in buffers:
+                    module._buffers[name] = tensor
+                    if not torch.equal(tensor, before):
+                        tensor.copy_(before)
 
     def replay_block(self, call: BlockCall, layer: int, h: Tensor) -> Tensor:
         """Block `layer` (1 … L) on another input, its other arguments as they were in the trace."""

@@ -73,7 +73,8 @@ class Recorder:
         layer = len(self.outputs)
         self.outputs.append(h)
         self.states.append(h.detach().requires_grad_() if layer in self.cuts else h)
-        self.passed.append(self.states[-1].clone() if self.copies else self.states[-1])
+        copies = self.copies or layer in self.cuts  # a leaf cannot be changed in place
+        self.passed.append(self.states[-1].clone() if copies else self.states[-1])
         return self.passed[-1]
 
     def _place_of_state(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from walkback.core.errors import BadInput
 from walkback.core.registry import Registry
 from walkback.core.spec import Call, Value
 from walkback.rules.base import Modifier as Modifier
@@ -46,6 +47,9 @@ def resolve_rule(text: str | Call) -> Call:
     """The call with every parameter written out, so that equal rules have equal names."""
     call = Call.parse(text) if isinstance(text, str) else text
     rule = rules[call.name]
+    missing = [name for name in ("name", "citation", "about") if not hasattr(rule, name)]
+    if missing and not issubclass(rule, Modifier):
+        raise BadInput(f"The rule {call.name!r} does not say its {missing[0]}.", "Set it in the class.")
     full = call.with_defaults(rule.defaults, "rule")
     rule.check_choices(full)
     added = tuple(resolve_addition(addition) for addition in full.plus)
@@ -96,4 +100,5 @@ def make_rule(text: str | Call) -> Rule:
     rule = rules[call.name].build(**call.params)
     for addition in call.plus:
         rule = modifiers[addition.name](rule, **addition.params)
+    rule.call = call
     return rule

@@ -43,6 +43,8 @@ class Rule(nn.Module, ABC):
     defaults: ClassVar[dict[str, Value]] = {}
     choices: ClassVar[dict[str, tuple[Value, ...]]] = {}
 
+    call: Call | None = None  # as it was written, where it was made from its name
+
     def __init__(self, **params: Value) -> None:
         super().__init__()
         self.params = params
@@ -105,8 +107,8 @@ class Rule(nn.Module, ABC):
         return 0.0
 
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
-        """The parameters this rule trains: the model's, and its own where it has any."""
-        return dict(net.model.named_parameters())
+        """The parameters this rule trains: those that the model does not fix, and its own if it has any."""
+        return dict(net.trainable)
 
     def begin_step(self, progress: float) -> None:
         """Told before each step which share of training is over."""
@@ -209,6 +211,10 @@ class Modifier(Rule):
 
     def __init__(self, inner: Rule, **params: Value) -> None:
         super().__init__(**params)
+        if not isinstance(inner, Modifier) and type(inner).deposit_gradients is not Rule.deposit_gradients:
+            raise NotApplicable(
+                f"{inner.name} has a training pass of its own, which {self.name} would leave out."
+            )
         self.inner = inner
         self.wiring, self.has_feedback = inner.wiring, inner.has_feedback
         self.learns_feedback, self.reads_states = inner.learns_feedback, inner.reads_states
@@ -231,6 +237,12 @@ class Modifier(Rule):
 
     def senders(self, net: Adapter) -> Mapping[str, Sender]:
         return self.inner.senders(net)
+
+    def inside(self, net: Adapter) -> AbstractContextManager[None]:
+        return self.inner.inside(net)
+
+    def idle_feedback(self) -> set[str]:
+        return {f"inner.{name}" for name in self.inner.idle_feedback()}
 
     def training_credits_upwards(self, trace: Trace) -> Iterator[Tensor]:
         if type(self).training_credits is Modifier.training_credits:

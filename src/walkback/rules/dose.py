@@ -48,18 +48,20 @@ class Dose(Rule):
     def credits(self, trace: Trace) -> list[Tensor]:
         """The same noise whenever a checkpoint is measured, so that a measurement can be repeated."""
         generator = torch.Generator().manual_seed(stream_seed(0, "dose", "diagnosis"))
-        return [self._turned(layer, g, generator) for layer, g in enumerate(trace.reference)]
+        return self._turn(trace, generator)
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
         with statistics_kept(trace.net):
-            exact = trace.net.trace(trace.inputs, trace.labels, "probe").reference
-        return [self._turned(layer, g, None) for layer, g in enumerate(exact)]
+            return self._turn(trace.net.trace(trace.inputs, trace.labels, "probe"), None)
 
-    def _turned(self, layer: int, g: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _turn(self, trace: Trace, generator: torch.Generator | None) -> list[Tensor]:
         """Without a generator the noise comes from torch's own stream, which training seeds each epoch."""
-        rows = g.flatten(1)
+        return [self._turned(layer, g, trace, generator) for layer, g in enumerate(trace.reference)]
+
+    def _turned(self, layer: int, g: Tensor, trace: Trace, generator: torch.Generator | None) -> Tensor:
+        rows = trace.rows(g)
         if self.params["noise"] == "fixed":
-            noise = self.get_buffer(f"direction_{layer}").to(rows).flatten().expand_as(rows)
+            noise = trace.rows(self.get_buffer(f"direction_{layer}").to(g).expand_as(g))
         else:
             noise = torch.randn(rows.shape, generator=generator, dtype=rows.dtype).to(rows.device)
         unit = _unit(rows)

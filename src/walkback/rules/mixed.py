@@ -59,10 +59,14 @@ class Mixed(Modifier):
         self.stem_rule.setup(trace, generator)
 
     def idle_feedback(self) -> set[str]:
-        """The blocks' rule gives the stem no credit, and the stem's rule gives the blocks none."""
-        blocks = {name for name, _ in self.inner.named_buffers() if name.endswith("feedback_0")}
-        stem = {name for name, _ in self.stem_rule.named_buffers() if not name.endswith("feedback_0")}
-        return {f"inner.{name}" for name in blocks} | {f"stem_rule.{name}" for name in stem}
+        """The blocks' rule gives the stem no credit, and the stem's rule gives the blocks none.
+
+        What belongs to h_0 ends in `_0`, in walkback's rules and in those of others.
+        """
+        blocks = {name for name, _ in self.inner.named_buffers() if name.endswith("_0")}
+        stem = {name for name, _ in self.stem_rule.named_buffers() if not name.endswith("_0")}
+        idle = {f"inner.{name}" for name in blocks} | {f"stem_rule.{name}" for name in stem}
+        return idle | super().idle_feedback()
 
     def credits(self, trace: Trace) -> list[Tensor]:
         return [self.stem_rule.credits(trace)[0], *self.inner.credits(trace)[1:]]

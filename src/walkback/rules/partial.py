@@ -45,7 +45,7 @@ def _reaching_from(net: Adapter, first: int) -> dict[str, nn.Parameter]:
         )
     parts = [*net.blocks[first:], net.head, *([net.out_ln] if net.out_ln is not None else [])]
     wanted = {id(p) for part in parts for p in part.parameters()}
-    found = {name: p for name, p in net.model.named_parameters() if id(p) in wanted}
+    found = {name: p for name, p in net.trainable.items() if id(p) in wanted}
     if not found:
         raise NotApplicable("This net has no weights above its blocks, so that nothing would be trained.")
     return found

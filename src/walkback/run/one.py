@@ -197,7 +197,7 @@ def test_items(net: Adapter, feed: Feed) -> tuple[np.ndarray, float]:
     with torch.no_grad():
         for start in range(0, len(feed.y_test), TEST_BATCH):
             x, y = feed.test_batch(slice(start, start + TEST_BATCH))
-            logits = net.model(x)
+            logits = net.logits(x)
             correct.append(correct_rows(logits, y).cpu().numpy())
             losses.append(torch.nn.functional.cross_entropy(logits, y, reduction="sum").item())
     return np.concatenate(correct), math.fsum(losses) / len(feed.y_test)

@@ -84,6 +84,7 @@ def train(
         list(parameters.values()), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True
     )
     restore_moments(optimizer, parameters, state.moments)
+    own = [parameter for name, parameter in parameters.items() if name not in net.trainable]
     deposit = depositor(net, rule, recipe.batch)
     schedule = schedules[recipe.schedule]
     per_epoch = math.ceil(feed.items / recipe.batch)
@@ -100,6 +101,8 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * schedule(step, steps)
             rule.begin_step(step / steps)
+            for parameter in own:
+                parameter.grad = None
             trace = deposit(*feed.train_batch(rows.to(net.device), augment))
             rule.learn(trace)
             optimizer.step()
