@@ -17,6 +17,7 @@ from walkback.nets import Adapter
 from walkback.nets.mlp import MLP
 from walkback.nets.small_resnet import SmallResNet
 from walkback.rules import describe_rule, make_rule, resolve_rule
+from walkback.rules.dose import turn
 from walkback.run.one import run_one
 from walkback.run.plan import plan_runs
 from walkback.store import Store
@@ -306,10 +307,9 @@ def test_fixed_noise_is_one_direction_for_all_rows(net, batch):
     assert (fresh @ fresh.T).mean() < 0.5
 
 
-def test_dose_survives_a_reference_too_small_to_square_and_a_zero_row(net, batch):
-    rule = ready_rule("dose(cosine=0.6)", net, *batch)
+def test_dose_survives_a_reference_too_small_to_square_and_a_zero_row():
     g = torch.randn(3, 16, dtype=torch.float32) * torch.tensor([[1e-30], [1.0], [0.0]])
-    turned = rule._turned(1, g, torch.Generator().manual_seed(0))
+    turned = turn(g, torch.randn(3, 16, generator=torch.Generator().manual_seed(0)), 0.6)
     scaled = [(row.double() / row.abs().max().double()) for row in (turned[0], g[0])]
     assert float(F.cosine_similarity(*scaled, dim=0)) == pytest.approx(0.6, abs=1e-5)
     assert torch.equal(turned[2], torch.zeros(16))

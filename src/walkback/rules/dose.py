@@ -64,13 +64,17 @@ class Dose(Rule):
             noise = trace.rows(self.get_buffer(f"direction_{layer}").to(g).expand_as(g))
         else:
             noise = torch.randn(rows.shape, generator=generator, dtype=rows.dtype).to(rows.device)
-        unit = _unit(rows)
-        across = _unit(noise - (noise * unit).sum(1, keepdim=True) * unit)
-        cosine = float(self.params["cosine"])
-        turned = cosine * unit + (1 - cosine**2) ** 0.5 * across
-        largest = rows.abs().amax(dim=1, keepdim=True)
-        size = largest / unit.abs().amax(dim=1, keepdim=True).clamp_min(1e-12)  # ‖g‖ without squaring it
-        return (size * turned).view_as(g)
+        return turn(rows, noise, float(self.params["cosine"])).view_as(g)
+
+
+def turn(rows: Tensor, noise: Tensor, cosine: float) -> Tensor:
+    """Every row turned towards its noise until its cosine to itself is this one; its length stays."""
+    unit = _unit(rows)
+    across = _unit(noise - (noise * unit).sum(1, keepdim=True) * unit)
+    turned = cosine * unit + (1 - cosine**2) ** 0.5 * across
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    size = largest / unit.abs().amax(dim=1, keepdim=True).clamp_min(1e-12)  # ‖g‖ without squaring it
+    return size * turned
 
 
 def _unit(rows: Tensor) -> Tensor:
