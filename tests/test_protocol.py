@@ -154,6 +154,6 @@ def test_a_rule_that_did_not_settle_is_called_unconverged_in_its_verdict():
     torch.manual_seed(0)
     net, x, y = ResMLP(12, 5, depth=2, width=16), torch.randn(16, 12), torch.arange(16) % 5
     few, solved = (FAProtocol(net, x, y, rule=rule).run() for rule in ("ep(solver=gd)", "ep"))
-    assert few.claim == "ep(solver=gd) (unconverged) assigns credit to deep layers"
+    assert few.claim == "ep(nudge=random,solver=gd) (unconverged) assigns credit to deep layers"
     assert few.evidence["residual"][0] > 0.05 and any("not come to rest" in note for note in few.notes)
     assert solved.claim == "ep assigns credit to deep layers" and solved.evidence["residual"][0] < 0.05

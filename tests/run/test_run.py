@@ -427,6 +427,8 @@ def test_a_run_that_crashes_is_reported_never_dropped(digits, tmp_path):
     assert [failure.spec.rule.name for failure in failures] == ["bp"]
     assert failures[0].error.kind == "file" and blocked.name in failures[0].error.message
     assert store.find(todo[1].name).finished
+    (lost,) = run_many(specs(digits, ["fa"], epochs=1), store, [])
+    assert lost.error is None and "Traceback" in lost.traceback, "a bug shows where it is"
 
 
 def start(store: Path, **options) -> subprocess.Popen:
