@@ -100,3 +100,9 @@ def test_run_all_is_a_dry_run_of_all_three(tmp_path):
         env={"PYTHON": sys.executable, "PATH": "/usr/bin:/bin", "STORE": str(tmp_path / "s")},
     )
     assert done.returncode == 0 and done.stdout.count("walkback train") == 3, done
+
+
+def test_run_all_takes_its_store_from_where_the_report_reads_it():
+    command = ["bash", str(ROOT / "reproduce" / "run_all.sh"), "--store", "mine"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 2 and "STORE=DIR" in done.stderr
