@@ -31,6 +31,7 @@ from walkback.studies import (
     batch_size,
     controls,
     cross_architecture,
+    feedback_draw,
     five_rule,
     paper,
     penalty,
@@ -255,6 +256,28 @@ def test_agreement_is_two_deviations_of_both_or_a_factor_of_three():
     span = Published("t", "r", "q", -0.015, "−.03 … 0", reach=0.015)
     assert agreement.compare(span, -0.029, None) == "agrees"
     assert agreement.compare(span, 0.016, 0.001) == "differs by +0.016", "from the end that is nearer"
+
+
+@pytest.mark.parametrize(
+    ("swapped", "words"),
+    [
+        ({42: 0.31, 456: 0.32}, "it takes its weights and its feedback together"),
+        ({42: 0.36, 456: 0.31}, "it is its feedback"),
+        ({42: 0.30, 456: 0.37}, "it is its weights and batches"),
+        ({42: 0.36, 456: 0.36}, "either its weights or its feedback suffices"),
+    ],
+)
+def test_what_makes_a_seed_differ_is_what_the_other_ends_like_when_it_has_it(swapped, words):
+    told = feedback_draw.what_makes_it({42: 0.30, 456: 0.37}, swapped)
+    assert told == f"What makes seed 456 differ from seed 42: {words}."
+
+
+def test_swaps_say_nothing_before_all_four_are_there(copied):
+    full = feedback_draw.statement(Answers(copied, DATA))
+    assert full.startswith("What makes seed")
+    (spec,) = [s for s in feedback_draw.ARMS[42].plan(DATA["cifar10"]) if s.rule.name == "dfa"]
+    shutil.rmtree(copied.path / spec.name)
+    assert feedback_draw.statement(Answers(copied, DATA)) == ""
 
 
 def test_a_number_of_one_seed_stands_beside_that_seed(answers):

@@ -260,10 +260,11 @@ def _draws(answers: Answers) -> str:
     """Two seeds with each other's feedback."""
     usual = answers.one(penalty.ARM, "dfa")
     study, main = feedback_draw.STUDY.name, penalty.STUDY.name
-    return " ".join(
+    effects = [
         _effect(f"In seed {seed} {answers.of(arm)[0].name}", answers.of(arm)[0], usual, study, main)
         for seed, arm in feedback_draw.ARMS.items()
-    )
+    ]
+    return " ".join((*effects, feedback_draw.statement(answers))).rstrip()
 
 
 def _frozen(answers: Answers) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from walkback.report import words
 from walkback.report.answer import ACCURACY, EXACT, GROWTH, STATE, VALIDITY, Line, measured_table
 from walkback.report.tables import Column, Table
 from walkback.studies import penalty
@@ -32,6 +34,29 @@ def draw_table(answers: Answers) -> list[Table]:
     caption = "DFA with its own feedback and with another seed's; weights and batches are the run's own."
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, GROWTH, VALIDITY, EXACT)]
     return [measured_table("feedback-draw", caption, lines, lead, measures)]
+
+
+def what_makes_it(own: Mapping[int, float], swapped: Mapping[int, float]) -> str:
+    """Which part of the better seed makes the other end nearer to it; accuracies by the seed of the weights."""
+    best, other = sorted(own, key=lambda seed: -own[seed])
+    middle = (own[best] + own[other]) / 2
+    feedback, weights = swapped[other] > middle, swapped[best] > middle
+    part = {
+        (True, True): "either its weights or its feedback suffices",
+        (True, False): "it is its feedback",
+        (False, True): "it is its weights and batches",
+        (False, False): "it takes its weights and its feedback together",
+    }[feedback, weights]
+    return f"What makes seed {best} differ from seed {other}: {part}."
+
+
+def statement(answers: Answers) -> str:
+    """The four cells in a sentence; nothing before all of them are there."""
+    usual = {run.seed: run.accuracy for run in answers.one(penalty.ARM, "dfa").runs}
+    own = {seed: usual.get(seed) for seed in PAIR}
+    swapped = {seed: words.mean_of([r.accuracy for r in answers.of(ARMS[seed])[0].runs]) for seed in PAIR}
+    known = [{s: a for s, a in cells.items() if a is not None} for cells in (own, swapped)]
+    return what_makes_it(*known) if all(len(cells) == len(PAIR) for cells in known) else ""
 
 
 STUDY = Study(
