@@ -37,7 +37,7 @@ def draw_table(answers: Answers) -> list[Table]:
 
 
 def what_makes_it(own: Mapping[int, float], swapped: Mapping[int, float]) -> str:
-    """Which part of the better seed makes the other end nearer to it; accuracies by the seed of the weights."""
+    """Which part of the better seed makes the other end nearer to it; both by the seed of the weights."""
     best, other = sorted(own, key=lambda seed: -own[seed])
     middle = (own[best] + own[other]) / 2
     feedback, weights = swapped[other] > middle, swapped[best] > middle
