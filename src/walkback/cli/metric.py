@@ -249,7 +249,7 @@ def _curve_table(moments: list[Moment]) -> Table:
     from walkback.core.numerals import MISSING
 
     table = Table(box=None, pad_edge=False, collapse_padding=True)
-    given = ("both", "metric | baseline", "95 %", "baseline | metric")
+    given = ("both", "metric | base", "95 %", "base | metric")
     for column in ("epoch", "n", "metric", "baseline", *given):
         table.add_column(column, justify="right")
     for moment in moments:
