@@ -23,8 +23,9 @@ from walkback.rules import modifiers, resolve_addition, resolve_rule, rules
 from walkback.store import Store
 from walkback.store.files import write_atomic
 from walkback.studies import five_rule, paper, studies
-from walkback.studies.agreement import ep_against_frozen, points_of, stem_effect, weak_penalty
+from walkback.studies.agreement import points_of
 from walkback.studies.answers import Answers, data_of
+from walkback.studies.reasons import ep_against_frozen, stem_effect, weak_penalty
 from walkback.tracks import Track
 from walkback.tracks.find import find_tracks
 

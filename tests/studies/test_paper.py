@@ -35,6 +35,7 @@ from walkback.studies import (
     five_rule,
     paper,
     penalty,
+    reasons,
     schedule,
     temporal_replay,
     threshold_sensitivity,
@@ -302,18 +303,18 @@ def test_the_best_epoch_stands_beside_the_last_one(tmp_path):
 
 
 def test_the_papers_ep_row_lies_under_its_own_frozen_one():
-    said = agreement.ep_against_frozen()
+    said = reasons.ep_against_frozen()
     assert "by 3.3 pp" in said and "[−10.8, +4.2]" in said and "INCONCLUSIVE" in said
 
 
 def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied, answers):
     weak = penalty.RULES["dfa"][1]
-    said = agreement.weak_penalty(answers)
+    said = reasons.weak_penalty(answers)
     assert "Under dfa+penalty(0.0001) ‖h_L‖ is" in said and "Without the penalty ‖h_L‖ is" in said
     take(copied, penalty.ARM, "dfa")
-    assert "Without the penalty" not in agreement.weak_penalty(Answers(copied, DATA))
+    assert "Without the penalty" not in reasons.weak_penalty(Answers(copied, DATA))
     take(copied, penalty.ARM, weak)
-    assert "not run (walkback audit penalty)" in agreement.weak_penalty(Answers(copied, DATA))
+    assert "not run (walkback audit penalty)" in reasons.weak_penalty(Answers(copied, DATA))
 
 
 def test_every_number_of_the_paper_has_its_place_in_the_comparison(answers):

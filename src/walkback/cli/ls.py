@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walkback.cli.output import Json, StoreOption, emit_json, stdout_console
-from walkback.core.errors import BadInput
+from walkback.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
     from walkback.rules import Rule
@@ -27,8 +27,6 @@ def ls(
     json: Json = False,
 ) -> int:
     """List rules, nets, data sets, studies, tracks, quantities, thresholds, or the bundles of a store."""
-    from walkback.core.errors import UnknownName
-
     if noun not in _LISTS:
         raise UnknownName(f"There is no list of {noun!r}.", f"Choose: {', '.join(_LISTS)}.")
     if check and noun != "rules":
