@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from harness import ratio_of, report
 
-from walkback.metrics.clusters import cluster_bootstrap
+from walkback.metrics.intervals import cluster_bootstrap
 
 ROWS, CLUSTERS = 2000, 400
 OURS, THEIRS = 1000, 3  # draws per call; ours come with the jackknife that BCa needs

@@ -14,11 +14,12 @@ from walkback.data import datasets
 from walkback.judge.thresholds import Thresholds
 from walkback.nets import nets
 from walkback.report import published
-from walkback.report.content import Drawing, identity_table, recipe_table
+from walkback.report.audit_content import identity_table, recipe_table
 from walkback.report.csv import render_csv
+from walkback.report.document import Drawing
 from walkback.report.figures import save_figure
 from walkback.report.markdown import escape, render_figure, render_table
-from walkback.report.tables import Table
+from walkback.report.table import Table
 from walkback.rules import modifiers, resolve_addition, resolve_rule, rules
 from walkback.store import Store
 from walkback.store.files import write_atomic

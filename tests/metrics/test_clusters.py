@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from walkback.core.errors import BadInput
-from walkback.metrics.clusters import (
-    WildModel,
-    bca_interval,
-    cluster_bootstrap,
-    cluster_test,
-    draw_counts,
-    rank_correlations,
-    sign_vectors,
-)
+from walkback.metrics.clusters import WildModel, cluster_test, sign_vectors
 from walkback.metrics.compat import partial_spearman, ranks, residuals
+from walkback.metrics.intervals import bca_interval, cluster_bootstrap, draw_counts, rank_correlations
 
 
 def table(seed: int, rows: int = 60, clusters: int = 12):

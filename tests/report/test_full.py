@@ -16,9 +16,10 @@ from walkback.core.spec import Call
 from walkback.data import load_dataset
 from walkback.judge.assemble import Judged, judge_bundles
 from walkback.report import write_report
+from walkback.report.audit_tables import full_rows, full_runs
 from walkback.report.csv import render_csv
 from walkback.report.figures import draw_figures
-from walkback.report.tables import Table, full_rows, full_runs
+from walkback.report.table import Table
 from walkback.run.full import measure_stored
 from walkback.run.one import run_one
 from walkback.run.plan import plan_runs

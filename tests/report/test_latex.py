@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walkback.judge.assemble import Judged
+from walkback.report.audit_tables import full_rows, layer_rows, trajectory_rows, verdict_rows
 from walkback.report.latex import escape, render_latex
-from walkback.report.tables import full_rows, layer_rows, trajectory_rows, verdict_rows
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from walkback.report.audit_tables import verdict_rows
 from walkback.report.markdown import escape, render_table
-from walkback.report.tables import verdict_rows
 
 
 def test_a_pipe_in_a_label_does_not_end_its_cell(runs: Any) -> None:

@@ -20,7 +20,7 @@ from walkback.metrics.several import Audits, audit_all
 from walkback.report import words
 from walkback.report.metric import write_metric_report
 from walkback.report.metric_content import sentence_of
-from walkback.report.metric_tables import intervals_of
+from walkback.report.metric_readings import intervals_of
 
 HOSTILE = "<b>|\\query $x$ & </style>"
 METRICS = ("news", HOSTILE, "flat", "label")

@@ -15,8 +15,9 @@ from walkback.judge.assemble import Judged
 from walkback.judge.naming import names_of
 from walkback.judge.thresholds import Thresholds
 from walkback.report import write_report
+from walkback.report.audit_tables import full_rows, layer_rows, trajectory_rows, verdict_rows
 from walkback.report.csv import render_csv
-from walkback.report.tables import Table, full_rows, layer_rows, trajectory_rows, verdict_rows
+from walkback.report.table import Table
 
 
 def test_accuracy_is_mean_and_sample_deviation_over_seeds(audit: list[Judged]) -> None:

@@ -11,7 +11,7 @@ from walkback.judge.assemble import judge_bundles
 from walkback.judge.multiverse import multiverse
 from walkback.judge.replay import first_firing, histories, replay
 from walkback.judge.sweep import sweep
-from walkback.report.content import build_report
+from walkback.report.audit_content import build_report
 from walkback.store import Bundle, Store
 
 SHORT, LONG = "dfa (epochs=2)", "dfa (epochs=4)"

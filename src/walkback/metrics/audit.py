@@ -24,10 +24,11 @@ from walkback.metrics.canon import (
     robust_sign_error,
     selection_regret,
 )
-from walkback.metrics.clusters import MANY, cluster_bootstrap, cluster_test
+from walkback.metrics.clusters import MANY, cluster_test
 from walkback.metrics.compat import Partial, correlation, partial_spearman
 from walkback.metrics.crossfit import CrossFit, FitTask, cross_fit, fold_rows
 from walkback.metrics.decision import PERMUTATIONS, Decision, Findings
+from walkback.metrics.intervals import cluster_bootstrap
 from walkback.metrics.ledger import design, drop_repeats, is_number
 from walkback.metrics.multiple import permutation_battery
 from walkback.metrics.twin import TwinTest, twin_test

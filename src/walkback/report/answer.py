@@ -15,7 +15,7 @@ from walkback.judge.assemble import Case, Judged
 from walkback.judge.evidence import Evidence
 from walkback.report import words
 from walkback.report.published import published
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.store import Bundle
 
 NOT_RUN = "not run"

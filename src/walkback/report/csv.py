@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-from walkback.report.tables import Table
+from walkback.report.table import Table
 
 
 def render_csv(table: Table) -> str:

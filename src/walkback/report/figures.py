@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from walkback.judge.assemble import Judged
 from walkback.judge.evidence import Evidence
 from walkback.judge.thresholds import Thresholds
+from walkback.report.audit_tables import full_runs
 from walkback.report.pens import Pen, legend_line, pens_of, plain_label, solid_pens
-from walkback.report.tables import full_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

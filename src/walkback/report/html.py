@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from walkback.report import words
-from walkback.report.content import FigureText, Report
+from walkback.report.document import FigureText, Report
 from walkback.report.svg import inline_svg
 from walkback.store.provenance import installed
 

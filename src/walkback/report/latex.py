@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from walkback.report.tables import Column, Table
+from walkback.report.table import Column, Table
 
 _ONE_PAGE = 45  # rows that fit on a page; longer tables break across pages
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from walkback.report import words
-from walkback.report.content import Chapter, FigureText, Report, Section
-from walkback.report.tables import Table
+from walkback.report.document import Chapter, FigureText, Report, Section
+from walkback.report.table import Table
 
 
 def render_markdown(report: Report) -> str:

@@ -19,7 +19,7 @@ from walkback.store.files import write_atomic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from walkback.report.content import FigureText
+    from walkback.report.document import FigureText
 
 
 def write_metric_report(audits: Audits, frame: pd.DataFrame, out: Path) -> Path:

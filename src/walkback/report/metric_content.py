@@ -12,26 +12,28 @@ from walkback.metrics.admissible import Claim
 from walkback.metrics.decision import LEAST_ROWS
 from walkback.metrics.several import Audits
 from walkback.report import words
-from walkback.report.content import FigureText
-from walkback.report.metric_tables import (
+from walkback.report.document import FigureText
+from walkback.report.metric_readings import (
     Interval,
     alpha_of,
-    canon_table,
     claim_of,
-    claim_table,
-    group_table,
     intervals_of,
     is_exact,
     is_gap,
-    learner_table,
     learners_of,
+    standard_error,
+)
+from walkback.report.metric_tables import (
+    canon_table,
+    claim_table,
+    group_table,
+    learner_table,
     metric_table,
     rate_table,
     reason_table,
     row_table,
-    standard_error,
 )
-from walkback.report.tables import Table
+from walkback.report.table import Table
 
 if TYPE_CHECKING:
     import pandas as pd

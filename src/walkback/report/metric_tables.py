@@ -1,26 +1,30 @@
-"""The tables of a metric audit, and what they read out of its verdicts.
+"""The tables of a metric audit.
 
 A refusal shows no numbers, and what is left of an exact copy is rounding: of neither is one shown.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from walkback.core.verdict import Outcome, Reason, Verdict
-from walkback.metrics.admissible import Claim
-from walkback.metrics.fisher import RANK_FACTOR
 from walkback.metrics.ledger import is_number
 from walkback.metrics.several import Audits
 from walkback.report import words
-from walkback.report.tables import Column, Row, Table
+from walkback.report.metric_readings import (
+    alpha_of,
+    claim_of,
+    intervals_of,
+    is_exact,
+    is_gap,
+    learners_of,
+    standard_error,
+)
+from walkback.report.table import Column, Row, Table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Interval = tuple[float, float]
 
 
 def row_table(verdicts: Mapping[str, Verdict], frame: pd.DataFrame) -> Table:
@@ -207,58 +211,6 @@ def claim_table(verdicts: Mapping[str, Verdict]) -> Table:
     return Table("claim", "The claim and its limits.", columns, ("fact", "value"), rows)
 
 
-def intervals_of(verdict: Verdict) -> tuple[Interval | None, Interval | None]:
-    """Of the raw and the partial correlation: the bootstrap's if it was run, else Fisher's on ranks.
-
-    Fisher's are the 1 − 2α intervals of the two one-sided tests, so that PROXY is an interval inside ±δ.
-    """
-    evidence = verdict.evidence
-    drawn = evidence.get("bootstrap")
-    if drawn:
-        return _finite(drawn["raw_percentile"]), _finite(drawn["bca"]) or _finite(drawn["percentile"])
-    same = evidence.get("equivalence")
-    if not same or same["reason"]:
-        return None, None
-    clusters = evidence["tests"]["clusters"]
-    units = evidence["n"] if clusters is None else clusters["clusters"]
-    reach = _fisher_reach(same)
-    if reach is None or units < 4:
-        return None, None
-    raw_reach = RANK_FACTOR * _normal_quantile(1 - alpha_of(verdict)) / math.sqrt(units - 3)
-    return _around(evidence["raw"], raw_reach), _around(same["r"], reach)
-
-
-def learners_of(verdict: Verdict) -> Sequence[Mapping[str, Any]]:
-    if verdict.outcome is Outcome.REFUSED:
-        return ()
-    return (verdict.evidence.get("tests") or {}).get("learners") or ()
-
-
-def standard_error(test: Mapping[str, Any]) -> float | None:
-    """r and z share their numerator, so that the standard error of r is r/z."""
-    r, z = test["r"], test["z"]
-    return None if is_gap(r) or is_gap(z) or z == 0 else abs(r / z)
-
-
-def alpha_of(verdict: Verdict) -> float:
-    """The level that the tests were held against."""
-    return next(reason.threshold for reason in verdict.reasons if reason.check == "ranks")
-
-
-def claim_of(verdict: Verdict) -> Claim:
-    shown = {name: verdict.evidence[name] for name in Claim.__dataclass_fields__}
-    return Claim(**{**shown, "controls": tuple(shown["controls"])})
-
-
-def is_exact(verdict: Verdict) -> bool:
-    """A function of a control: what the controls leave is rounding, and no number of it is shown."""
-    return any(reason.check == "exact" for reason in verdict.reasons)
-
-
-def is_gap(value: float | None) -> bool:
-    return value is None or not math.isfinite(value)
-
-
 def show_p(value: float | None) -> str:
     """A p that is too small for a float is still not zero."""
     return "< 10⁻³⁰⁰" if value == 0 else words.number(value)
@@ -382,26 +334,3 @@ def _names(names: Sequence[str], of: int) -> str:
 
 def _shared(values: Iterable[float]) -> str | None:
     return ", ".join(dict.fromkeys(map(words.limit, values))) or None
-
-
-def _finite(interval: Sequence[float]) -> Interval | None:
-    low, high = interval
-    return None if is_gap(low) or is_gap(high) else (low, high)
-
-
-def _fisher_reach(same: Mapping[str, Any]) -> float | None:
-    """How far the interval reaches on Fisher's scale: up to the smallest δ that these rows would carry."""
-    r, widest = abs(same["r"]), same["smallest_delta"]
-    return math.atanh(widest) - math.atanh(r) if r < 1 and widest < 1 else None
-
-
-def _around(r: float, reach: float) -> Interval | None:
-    if is_gap(r) or abs(r) >= 1:
-        return None
-    return math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach)
-
-
-def _normal_quantile(share: float) -> float:
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(share)

@@ -25,7 +25,7 @@ from walkback.report.answer import (
     Answer,
     Measure,
 )
-from walkback.report.content import FigureText
+from walkback.report.document import FigureText
 from walkback.report.figures import (
     draw_trajectory,
     drawable,
@@ -39,7 +39,7 @@ from walkback.report.figures import (
 )
 from walkback.report.pens import COLOURS, USUAL, Pen, baseline_pen, legend_line, rule_pen
 from walkback.report.published import published
-from walkback.report.tables import Table
+from walkback.report.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from walkback.core.verdict import Verdict
 from walkback.judge.assemble import Judged
 from walkback.report import words
-from walkback.report.tables import verdict_rows
+from walkback.report.audit_tables import verdict_rows
 
 if TYPE_CHECKING:
     from rich.console import Console

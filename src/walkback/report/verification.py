@@ -18,7 +18,7 @@ from walkback.report.csv import render_csv
 from walkback.report.html import render_page
 from walkback.report.junit import render_junit
 from walkback.report.markdown import escape, join_blocks, render_table
-from walkback.report.tables import Column, Table
+from walkback.report.table import Column, Table
 from walkback.store.files import write_atomic
 
 

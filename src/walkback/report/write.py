@@ -7,13 +7,14 @@ from pathlib import Path
 
 from walkback.core.errors import BadInput
 from walkback.judge.assemble import Judged
-from walkback.report.content import Chapter, Drawing, Report, build_report
+from walkback.report.audit_content import build_report
 from walkback.report.csv import render_csv
+from walkback.report.document import Chapter, Drawing, Report
 from walkback.report.figures import draw_figures, save_figure
 from walkback.report.html import render_html
 from walkback.report.latex import render_latex
 from walkback.report.markdown import render_markdown, render_table
-from walkback.report.tables import Table
+from walkback.report.table import Table
 from walkback.store.files import write_atomic
 
 

@@ -19,7 +19,7 @@ from walkback.report.answer import (
     spread_column,
 )
 from walkback.report.published import Published, published
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.studies import (
     bridges_and_ep,
     controls,

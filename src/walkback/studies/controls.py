@@ -19,7 +19,7 @@ from walkback.report.answer import (
     measured_table,
     of_net,
 )
-from walkback.report.tables import Table
+from walkback.report.table import Table
 from walkback.studies import five_rule, penalty
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, recipe

@@ -22,9 +22,9 @@ from walkback.report.answer import (
     Line,
     measured_table,
 )
-from walkback.report.content import Drawing
+from walkback.report.document import Drawing
 from walkback.report.paper_figures import draw_net, draw_time_and_nets, figure_text, net_figure_text
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.studies import five_rule
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, FEW_EPOCHS, NET, recipe

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from walkback.judge.ablate import EVIDENCE, decisions
 from walkback.report.answer import NOT_RUN, Answer, Line, measured_table
-from walkback.report.content import Drawing
+from walkback.report.document import Drawing
 from walkback.report.paper_figures import draw_decisions, figure_text
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.studies import bridges_and_ep, five_rule
 from walkback.studies.answers import Answers
 from walkback.studies.five_rule import RULE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from walkback.core.spec import Call
 from walkback.report import words
 from walkback.report.answer import NOT_RUN, Answer, over_seeds, spread_column
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.studies.answers import Answers
 from walkback.studies.digit_sums import DATA, NET, RECIPE
 from walkback.studies.study import Arm, Study

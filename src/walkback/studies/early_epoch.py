@@ -16,7 +16,7 @@ from walkback.report.answer import (
     Line,
     measured_table,
 )
-from walkback.report.tables import Column, Table
+from walkback.report.table import Column, Table
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, recipe
 from walkback.studies.five_rule import LAYER_0

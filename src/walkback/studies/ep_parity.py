@@ -12,7 +12,8 @@ from walkback.judge.assemble import Judged
 from walkback.judge.naming import names_of
 from walkback.report import words
 from walkback.report.answer import NOT_RUN
-from walkback.report.tables import Column, Row, Table, verdict_rows
+from walkback.report.audit_tables import verdict_rows
+from walkback.report.table import Column, Row, Table
 from walkback.studies.answers import Answers
 from walkback.studies.study import SEEDS, Arm, Study
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from walkback.report import words
 from walkback.report.answer import ACCURACY, EXACT, GROWTH, STATE, VALIDITY, Line, measured_table
-from walkback.report.tables import Column, Table
+from walkback.report.table import Column, Table
 from walkback.studies import penalty
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, SHORT_EPOCHS, recipe

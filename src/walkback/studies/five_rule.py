@@ -25,10 +25,10 @@ from walkback.report.answer import (
     at_layer,
     measured_table,
 )
-from walkback.report.content import Drawing
+from walkback.report.document import Drawing
 from walkback.report.paper_figures import draw_five_rules, figure_text
 from walkback.report.published import PROTOCOL, STATUS_QUO
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.studies import bridges_and_ep
 from walkback.studies.answers import Answers
 from walkback.studies.bridges_and_ep import BRIDGES, EP, FEW_STEP_EP, FEW_STEP_NAME

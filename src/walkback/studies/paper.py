@@ -8,9 +8,9 @@ from walkback.judge.ablate import EVIDENCE
 from walkback.judge.replay import DETECTORS
 from walkback.report import words
 from walkback.report.answer import CLAMPED, EXACT, NOT_RUN, NULL_P, VALIDITY, Answer, Measure
-from walkback.report.content import Drawing
+from walkback.report.document import Drawing
 from walkback.report.published import NUMBERS, RUNS, published
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.store import Bundle
 from walkback.studies import (
     batch_size,

@@ -18,9 +18,9 @@ from walkback.report.answer import (
     Line,
     measured_table,
 )
-from walkback.report.content import Drawing
+from walkback.report.document import Drawing
 from walkback.report.paper_figures import draw_penalty, figure_text
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, SHORT_EPOCHS, recipe
 from walkback.studies.study import Arm, Study

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from walkback.report.answer import ACCURACY, STATE, VALIDITY, Line, measured_table
-from walkback.report.tables import Column, Table
+from walkback.report.table import Column, Table
 from walkback.studies import five_rule
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, recipe

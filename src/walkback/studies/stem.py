@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from walkback.report.answer import ACCURACY, Line, measured_table
-from walkback.report.tables import Column, Table
+from walkback.report.table import Column, Table
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, SHORT_EPOCHS, recipe
 from walkback.studies.study import Arm, Study

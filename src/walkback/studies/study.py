@@ -9,8 +9,8 @@ from typing import Any
 
 from walkback.core.spec import Call, RunSpec
 from walkback.data import Dataset, lies_in_files, load_dataset
-from walkback.report.content import Chapter, Drawing
-from walkback.report.tables import Column, Table
+from walkback.report.document import Chapter, Drawing
+from walkback.report.table import Column, Table
 from walkback.run.plan import Identified, plan_runs
 from walkback.studies.answers import Answers
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from walkback.judge.replay import DETECTORS, first_firing, replay
 from walkback.report.answer import NOT_RUN, Answer
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.studies import bridges_and_ep, five_rule, penalty, schedule
 from walkback.studies.answers import Answers
 from walkback.studies.study import Arm, Study

@@ -15,9 +15,9 @@ from walkback.judge.sweep import CHECKS, GRID
 from walkback.judge.thresholds import Thresholds
 from walkback.report import words
 from walkback.report.answer import NOT_RUN, Answer
-from walkback.report.content import Drawing
+from walkback.report.document import Drawing
 from walkback.report.paper_figures import draw_thresholds, figure_text
-from walkback.report.tables import Column, Row, Table
+from walkback.report.table import Column, Row, Table
 from walkback.run.plan import Known
 from walkback.studies import cross_architecture, five_rule, penalty, schedule
 from walkback.studies.answers import Answers

@@ -1,11 +1,11 @@
-"""The tables of a report: raw values once, and how each readable column shows them."""
+"""The tables of a rule audit: verdicts, layers, the full tier and the way there."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -15,45 +15,8 @@ from walkback.judge.assemble import Judged
 from walkback.judge.evidence import Evidence
 from walkback.judge.naming import names_of
 from walkback.report import words
+from walkback.report.table import Column, Row, Table
 from walkback.store import Bundle
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A readable column: the raw fields it is made of, and the function that shows them together."""
-
-    header: str
-    fields: tuple[str, ...]
-    show: Callable[..., str] = words.text
-    unit: str = ""
-    numeric: bool = True
-
-    @property
-    def title(self) -> str:
-        return f"{self.header} ({self.unit})" if self.unit else self.header
-
-    def cell(self, row: Row) -> str:
-        return self.show(*(row[name] for name in self.fields))
-
-
-@dataclass(frozen=True)
-class Table:
-    """Raw rows by field name. `fields` orders the machine-readable columns, `columns` the readable."""
-
-    name: str
-    caption: str
-    columns: tuple[Column, ...]
-    fields: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-    @property
-    def titles(self) -> list[str]:
-        return [column.title for column in self.columns]
-
-    def cells(self) -> list[list[str]]:
-        return [[column.cell(row) for column in self.columns] for row in self.rows]
 
 
 def verdict_rows(judged: Sequence[Judged]) -> Table:

@@ -1,11 +1,11 @@
-"""What a report says, before any target renders it: one section per rule, and where numbers came from."""
+"""What the report of a rule audit says: one section per rule, and where numbers came from."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from walkback.core.verdict import Reason, Verdict
 from walkback.judge.assemble import Judged
@@ -13,9 +13,7 @@ from walkback.judge.naming import names_of
 from walkback.judge.protocol import DISCLAIMER
 from walkback.judge.thresholds import Thresholds
 from walkback.report import words
-from walkback.report.tables import (
-    Column,
-    Table,
+from walkback.report.audit_tables import (
     full_rows,
     full_runs,
     layer_rows,
@@ -23,75 +21,9 @@ from walkback.report.tables import (
     trajectory_rows,
     verdict_rows,
 )
+from walkback.report.document import Chapter, FigureText, Report, Section
+from walkback.report.table import Column, Table
 from walkback.store import Bundle
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class FigureText:
-    """A figure's file name, its caption, and what it shows for those who cannot see it."""
-
-    name: str
-    alt: str
-    caption: str
-
-
-@dataclass(frozen=True)
-class Section:
-    """All about one rule."""
-
-    name: str
-    about: str
-    claim: str
-    badge: str
-    tone: words.Tone
-    why: str
-    steps: Sequence[Mapping[str, Any]]
-    diagnostics: Table
-    credit: Table
-    direction: str
-    stem_blocks: Table | None
-    layers: Table
-    full: Table | None
-    notes: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure that is still to be drawn, and what is said about it."""
-
-    text: FigureText
-    draw: Callable[[], Figure]
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """What a study asks, which part of it is walkback's own, and the tables and figures it is read from."""
-
-    question: str
-    ours: str
-    tables: Sequence[Table]
-    drawings: Sequence[Drawing] = ()
-
-
-@dataclass(frozen=True)
-class Report:
-    title: str
-    summary: str
-    study: Chapter | None
-    sections: Sequence[Section]
-    figures: Sequence[FigureText]
-    verdicts: Table
-    layers: Table
-    full: Table | None
-    trajectory: Table
-    thresholds: Table
-    recipe: Table
-    identity: Table
-    environment: Table
-    notes: Sequence[str]
 
 
 def build_report(judged: Sequence[Judged], title: str, study: Chapter | None = None) -> Report:
