@@ -302,6 +302,35 @@ def test_the_best_epoch_stands_beside_the_last_one(tmp_path):
     assert f"chosen on the test split, .7500, .7500: +{75 - 50 * sum(last):.1f} pp." in point.why
 
 
+@pytest.mark.parametrize(
+    ("curve", "words"),
+    [
+        ({1: 0.36, 2: 0.33, 5: 0.36, 9: 0.42}, "; it passes the paper's 2 times, in epochs 2 to 5."),
+        ({1: 0.30, 2: 0.34, 3: 0.35}, "; it passes the paper's 1 time, in epoch 3."),
+        ({1: 0.30, 2: 0.34}, "highest after 2 (.3400): always below the paper's."),
+        (
+            {1: 0.40, 2: 0.36},
+            "lowest after 2 (.3600) and highest after 1 (.4000): always above the paper's.",
+        ),
+    ],
+)
+def test_a_curve_tells_when_it_had_the_papers_number(curve, words):
+    assert reasons.passages(curve, 0.349).endswith(words)
+
+
+def test_an_epoch_that_a_seed_lacks_is_not_part_of_the_curve(tmp_path):
+    store = Store(tmp_path)
+    for spec in five_rule.ARM.plan(DATA["cifar10"]):
+        if spec.rule.name == "frozen" and spec.seed in (42, 123):
+            bundle = write_run(store, spec)
+            line = "" if spec.seed == 42 else "50,,accuracy.test@1,0.01,ok\n"
+            text, count = re.subn(r"(?m)^50,,accuracy\.test@1,.*\n", line, bundle.light_tier().to_csv())
+            assert count == 1
+            bundle.commit([Member("measurements.csv", "measurements", text.encode())])
+    (frozen,) = [p for p in agreement.points_of(Answers(store, DATA)) if p.what == "frozen, accuracy"]
+    assert "the mean over seeds is lowest" in frozen.why and ".0100" not in frozen.why
+
+
 def test_the_papers_ep_row_lies_under_its_own_frozen_one():
     said = reasons.ep_against_frozen()
     assert "by 3.3 pp" in said and "[−10.8, +4.2]" in said and "INCONCLUSIVE" in said

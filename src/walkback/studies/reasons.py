@@ -6,6 +6,8 @@ A control that was not run is named as such.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from itertools import pairwise
 
 from walkback.report import words
 from walkback.report.answer import (
@@ -102,6 +104,7 @@ def of_recipes(answers: Answers, rule: str) -> str:
             _effect("Twice the batch", twice, short, "batch-size", "penalty"),
             _effect("Less training", short, main, "penalty", "five-rule"),
             _best_epoch(main),
+            _on_the_way(main, rule),
         )
     ).rstrip()
 
@@ -120,6 +123,33 @@ def _best_epoch(answer: Answer) -> str:
         f"Seed by seed the last epoch gives {told}; the best one, chosen on the test split, {tops}: "
         f"{words.points(top - mean)} pp."
     )
+
+
+def _on_the_way(answer: Answer, rule: str) -> str:
+    """Accuracy need not only rise: whether a shorter run would have printed the paper's number."""
+    paper, tables = published(rule, "accuracy"), [run.measurements for run in answer.runs]
+    if paper is None or not tables:
+        return ""
+    shared = set.intersection(*(set(table.epochs) for table in tables)) - {0}
+    means = {e: words.mean_of([t.number("accuracy.test@1", e) for t in tables]) for e in sorted(shared)}
+    return passages({e: mean for e, mean in means.items() if mean is not None}, paper.value)
+
+
+def passages(curve: Mapping[int, float], number: float) -> str:
+    """Where a curve over epochs is lowest and highest, and when it goes past a number."""
+    if len(curve) < 2:
+        return ""
+    low, high = (extreme(curve, key=curve.__getitem__) for extreme in (min, max))
+    told = (
+        f"From the first epoch on, the mean over seeds is lowest after {low} ({_fine(curve[low])}) and "
+        f"highest after {high} ({_fine(curve[high])})"
+    )
+    above = {epoch: value >= number for epoch, value in curve.items()}
+    passed = [later for earlier, later in pairwise(curve) if above[earlier] != above[later]]
+    if not passed:
+        return f"{told}: always {'above' if above[low] else 'below'} the paper's."
+    when = f"epoch {passed[0]}" if len(passed) == 1 else f"epochs {passed[0]} to {passed[-1]}"
+    return f"{told}; it passes the paper's {words.plural(len(passed), 'time')}, in {when}."
 
 
 def of_draws(answers: Answers) -> str:
