@@ -219,15 +219,20 @@ def test_idx_files_are_read_plain_and_gzipped(tmp_path, zipped):
         load_dataset(Call("idx"), str(tmp_path))
 
 
-def test_a_crop_is_a_shifted_window_of_the_padded_image_and_half_are_mirrored():
+@pytest.mark.parametrize("border", [(0, 0, 0), (125, 0, 200)])
+def test_a_crop_is_a_shifted_window_of_the_padded_image_and_half_are_mirrored(border):
     rng = torch.Generator().manual_seed(0)
     images = torch.randint(1, 256, (50, 3, 8, 8), dtype=torch.uint8, generator=rng)
     rows = torch.arange(50).repeat(40)
-    crops = crop_and_flip(crop_windows(images), rows, torch.Generator().manual_seed(1))
+    windows = crop_windows(images, torch.tensor(border, dtype=torch.uint8))
+    crops = crop_and_flip(windows, rows, torch.Generator().manual_seed(1))
     draws = torch.Generator().manual_seed(1)
     down, right = torch.randint(2 * PAD + 1, (2, 2000), generator=draws)
     mirrored = torch.rand(2000, generator=draws) < 0.5
-    padded = torch.nn.functional.pad(images, (PAD,) * 4)
+    channels = [
+        torch.nn.functional.pad(images[:, c], (PAD,) * 4, value=colour) for c, colour in enumerate(border)
+    ]
+    padded = torch.stack(channels, dim=1)
     for i in range(0, 2000, 7):
         slow = padded[rows[i], :, down[i] : down[i] + 8, right[i] : right[i] + 8]
         assert torch.equal(crops[i], slow.flip(-1) if mirrored[i] else slow)
@@ -245,6 +250,27 @@ def test_normalising_bytes_is_the_documented_formula_and_test_items_are_never_au
     assert np.allclose(fed.numpy(), slow, atol=1e-5) and (labels.numpy() == y).all()
     batch, _ = Feed(data).train_batch(torch.arange(20), torch.Generator().manual_seed(0))
     assert batch.shape == fed.shape and not torch.allclose(batch, fed)
+
+
+@pytest.mark.parametrize("augment", ["crop-flip", "crop-flip-mean"])
+def test_the_border_of_a_crop_is_black_or_the_mean_colour(augment):
+    x, y = np.full((64, 3, 8, 8), 255, dtype=np.uint8), np.zeros(64, np.int64)
+    mean, sd = cifar10.MEAN, cifar10.SD
+    data = Dataset("c", x, y, x, y, 10, mean=mean, sd=sd, augment=augment)
+    batch, _ = Feed(data).train_batch(torch.arange(64), torch.Generator().manual_seed(0))
+    for channel in range(3):
+        inside = (1 - mean[channel]) / sd[channel]
+        border = -mean[channel] / sd[channel] if augment == "crop-flip" else 0.0
+        found = batch[:, channel].unique()
+        assert found.tolist() == pytest.approx([border, inside], abs=1 / (255 * sd[channel]))
+
+
+def test_an_augmentation_that_does_not_exist_is_refused():
+    x, y = np.zeros((4, 3, 8, 8), dtype=np.uint8), np.zeros(4, np.int64)
+    with pytest.raises(BadInput, match="not 'crop_flip'"):
+        Dataset("c", x, y, x, y, 10, augment="crop_flip")
+    with pytest.raises(BadInput, match="no mean colour"):
+        Dataset("c", x, y, x, y, 10, augment="crop-flip-mean")
 
 
 CIFAR = Path(os.environ.get("WALKBACK_DATA", "data")) / "cifar10"

@@ -11,14 +11,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from walkback.core.errors import BadInput, StoreBusy
 from walkback.core.spec import Call
-from walkback.data import load_dataset
+from walkback.data import Dataset, cifar10, load_dataset
 from walkback.judge.assemble import judge_bundles
 from walkback.run import one
+from walkback.run.cost import costs_of
 from walkback.run.many import run_many
 from walkback.run.one import run_one
 from walkback.run.plan import plan_runs
@@ -409,6 +411,32 @@ def test_processes_give_the_bits_of_one_thread_in_this_process(digits, tmp_path)
     for spec in todo:
         run_one(spec, digits, Store(tmp_path / "one"))
     assert hashes(tmp_path / "many") == hashes(tmp_path / "one")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_same_arrays_fed_in_two_ways_are_two_data_sets(tmp_path, turned):
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(256, size=(256, 3, 8, 8), dtype=np.uint8), rng.integers(10, size=256)
+    moments = {"mean": cifar10.MEAN, "sd": cifar10.SD}
+    ways = [
+        Dataset("c", x, y, x, y, 10, **moments, augment=how, call=f"cifar10(augment={how})")
+        for how in ("crop-flip", "none")
+    ]
+    todo = [
+        spec
+        for data in ways
+        for spec in plan_runs(
+            net=TINY, rules=["bp"], seeds=[1], data=data.call, dataset=data, epochs=1, batch=32
+        )
+    ]
+    held = ways[::-1] if turned else ways
+    assert run_many(todo, Store(tmp_path / "many"), held) == []
+    for spec, data in zip(todo, ways, strict=True):
+        run_one(spec, data, Store(tmp_path / "one"))
+    assert hashes(tmp_path / "many") == hashes(tmp_path / "one")
+    with pytest.raises(BadInput, match="planned on other data"):
+        run_one(todo[0], ways[1], Store(tmp_path / "other"))
+    costs_of(todo, held)
 
 
 def test_a_run_that_another_process_holds_is_refused_before_anything_starts(digits, tmp_path):

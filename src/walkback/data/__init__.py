@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from walkback.core.errors import BadInput
@@ -31,13 +32,14 @@ def lies_in_files(name: str) -> bool:
 def load_dataset(call: Call, location: str | None = None) -> Dataset:
     """The data set a call names. `location` is a file or folder, for those that lie in one."""
     maker = datasets[call.name]
-    params = call.with_defaults(maker.defaults, "data set").params
+    full = call.with_defaults(maker.defaults, "data set")
     if maker.usual_place is None:
         if location is not None:
             raise BadInput(
                 f"{call.name} has no files, so nothing would be read from {location}.",
                 f"Leave --data-dir away, or name one of {', '.join(filter(lies_in_files, datasets))}.",
             )
-        return maker.load(**params)
+        return replace(maker.load(**full.params), call=str(full))
     root = os.environ.get("WALKBACK_DATA")
-    return maker.load(location or (str(Path(root) / maker.usual_place) if root else None), **params)
+    place = location or (str(Path(root) / maker.usual_place) if root else None)
+    return replace(maker.load(place, **full.params), call=str(full))

@@ -12,10 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkback.core.errors import BadInput
-from walkback.core.spec import Value
+from walkback.core.spec import RunSpec, Value
 from walkback.core.streams import stream_seed
 
 EVAL_SIZE = 512
+AUGMENTATIONS = {
+    "none": "items as they are",
+    "crop-flip": "random crops of the image with a black border, half of them mirrored",
+    "crop-flip-mean": "the same with a border of the mean colour, which is zero after normalising",
+}
 Array = NDArray[Any]
 
 
@@ -37,7 +42,7 @@ class Dataset:
 
     Bytes are normalised by `mean` and `sd` (per channel, in 0…1) when a batch is made, and augmented in
     training as `augment` says. `train_sources[i]` and `test_sources[i]` name what an item is made of, where
-    items share it.
+    items share it. `call` is how a run names it; a data set made by hand has none.
     """
 
     name: str
@@ -51,8 +56,13 @@ class Dataset:
     mean: tuple[float, ...] | None = None
     sd: tuple[float, ...] | None = None
     augment: str = "none"
+    call: str = ""
 
     def __post_init__(self) -> None:
+        if self.augment not in AUGMENTATIONS:
+            raise BadInput(f"augment is one of {', '.join(AUGMENTATIONS)}, not {self.augment!r}.")
+        if self.augment == "crop-flip-mean" and self.mean is None:
+            raise BadInput(f"{self.name} has no mean colour to make a border of.", "Use augment=crop-flip.")
         for split in ("train", "test"):
             x, y = getattr(self, f"x_{split}"), getattr(self, f"y_{split}")
             _check_split(f"{self.name} {split}", x, y, self.classes)
@@ -66,6 +76,10 @@ class Dataset:
     def identity(self) -> str:
         """The whole data set: every array, its shape and its type."""
         return hash_arrays(self.x_train, self.y_train, self.x_test, self.y_test)
+
+    def serves(self, spec: RunSpec) -> bool:
+        """Whether a run was planned on it: the same arrays, fed as its call says."""
+        return self.identity == spec.data_identity and self.call in ("", str(spec.data))
 
     @cached_property
     def split_identity(self) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from walkback.data.dataset import Array, Dataset
 
-PAD = 4  # pixels of zero around an image before a random crop of its own size
+PAD = 4  # pixels around an image before a random crop of its own size
 
 
 class Feed:
@@ -19,8 +19,8 @@ class Feed:
         self.dataset, self.device = dataset, torch.device(device)
         self.x_train, self.y_train = (self._put(a) for a in (dataset.x_train, dataset.y_train))
         self.x_test, self.y_test = (self._put(a) for a in (dataset.x_test, dataset.y_test))
-        self.augments = dataset.augment == "crop-flip"
-        self.windows = crop_windows(self.x_train) if self.augments else self.x_train
+        self.augments = dataset.augment != "none"
+        self.windows = crop_windows(self.x_train, self._border()) if self.augments else self.x_train
         if dataset.mean is not None and dataset.sd is not None:
             channels = (1, -1, *[1] * (self.x_train.dim() - 2))
             mean, sd = (
@@ -50,14 +50,24 @@ class Feed:
             return x
         return torch.addcmul(self.shift, x.to(self.shift.dtype), self.scale)
 
+    def _border(self) -> Tensor:
+        """The colour around an image that is cropped, in the units of the images."""
+        colour = torch.zeros(self.x_train.shape[1])
+        if self.dataset.augment == "crop-flip-mean":
+            colour = 255 * torch.tensor(self.dataset.mean)
+        return colour.round().to(self.x_train)
+
     def _put(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
 
-def crop_windows(images: UInt8[Tensor, "n c h w"]) -> UInt8[Tensor, "n down right c h w"]:
-    """Every crop of the zero-padded images as a view: nothing is copied until a batch is taken."""
+def crop_windows(
+    images: UInt8[Tensor, "n c h w"], border: UInt8[Tensor, " c"]
+) -> UInt8[Tensor, "n down right c h w"]:
+    """Every crop of the images with a border of this colour, as a view: a batch copies what it takes."""
     n, c, h, w = images.shape
-    padded = torch.nn.functional.pad(images, (PAD, PAD, PAD, PAD))
+    padded = border.view(1, -1, 1, 1).repeat(n, 1, h + 2 * PAD, w + 2 * PAD)
+    padded[:, :, PAD:-PAD, PAD:-PAD] = images
     sn, sc, sh, sw = padded.stride()
     return padded.as_strided((n, 2 * PAD + 1, 2 * PAD + 1, c, h, w), (sn, sh, sw, sc, sh, sw))
 

@@ -23,8 +23,6 @@ STEMS = {
 
 def idx(location: str | None = None, augment: str = "none") -> Dataset:
     """Four files in one folder; grey images as bytes, normalised by the training split's moments."""
-    if augment not in ("crop-flip", "none"):
-        raise BadInput(f"augment is 'crop-flip' or 'none', not {augment!r}.")
     if location is None or not Path(location).is_dir():
         where = f"There is no folder {location}." if location else "Where the idx files lie was not said."
         raise BadInput(where, "Give --data-dir their folder, or put it at idx under WALKBACK_DATA.")

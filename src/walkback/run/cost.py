@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -46,14 +47,15 @@ def costs_of(
     on_progress: OnProgress = lambda name, done, total: None,
 ) -> dict[RunSpec, Cost]:
     """One measurement for all runs that differ in seed, epochs or rate alone."""
-    held = {dataset.identity: dataset for dataset in data}
-    alike: dict[tuple[str, str, str, int], list[RunSpec]] = {}
+    alike: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
-        alike.setdefault((str(spec.net), str(spec.rule), spec.data_identity, spec.batch), []).append(spec)
+        same = (str(spec.net), str(spec.rule), str(spec.data), spec.data_identity, spec.batch)
+        alike.setdefault(same, []).append(spec)
     found: dict[RunSpec, Cost] = {}
     for done, group in enumerate(alike.values()):
         on_progress(group[0].name, done, len(alike))
-        cost = measure_cost(group[0], held[group[0].data_identity], device)
+        dataset = next(held for held in data if held.serves(group[0]))
+        cost = measure_cost(group[0], dataset, device)
         found |= dict.fromkeys(group, cost)
     return found
 

@@ -56,8 +56,7 @@ def run_many(
                 bundle.sweep()
     todo = [spec for spec in specs if not is_finished(store, spec)]
     jobs = [Job(spec, str(store.path), device) for spec in todo]
-    wanted = {spec.data_identity for spec in todo}
-    needed = [dataset for dataset in data if dataset.identity in wanted]
+    needed = [dataset for dataset in data if any(map(dataset.serves, todo))]
     ended = work_off(
         jobs,
         _train,
@@ -78,7 +77,7 @@ def _train(job: Job, data: Sequence[Dataset], report: Report) -> None:
     from walkback.run.one import run_one
 
     spec = job.spec
-    dataset = next(held for held in data if held.identity == spec.data_identity)
+    dataset = next(held for held in data if held.serves(spec))
     run_one(
         spec,
         dataset,

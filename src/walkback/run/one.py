@@ -47,7 +47,7 @@ def run_one(
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Bundle:
     """Train what is not trained yet; the finished bundle."""
-    if dataset.identity != spec.data_identity:
+    if not dataset.serves(spec):
         raise BadInput(
             f"{spec.name} was planned on other data than {dataset.name} holds now.",
             "The data changed between planning and training; start again.",

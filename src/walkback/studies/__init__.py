@@ -10,6 +10,7 @@ studies: Registry[Study] = Registry(
     "study",
     {
         "batch-size": "walkback.studies.batch_size:STUDY",
+        "border": "walkback.studies.border:STUDY",
         "bridges-and-ep": "walkback.studies.bridges_and_ep:STUDY",
         "controls": "walkback.studies.controls:STUDY",
         "cross-architecture": "walkback.studies.cross_architecture:STUDY",

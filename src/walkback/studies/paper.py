@@ -14,6 +14,7 @@ from walkback.report.table import Column, Row, Table
 from walkback.store import Bundle
 from walkback.studies import (
     batch_size,
+    border,
     bridges_and_ep,
     controls,
     cross_architecture,
@@ -48,6 +49,7 @@ PARTS = (
     schedule.STUDY,
     stem.STUDY,
     batch_size.STUDY,
+    border.STUDY,
     penalty_mean.STUDY,
     feedback_draw.STUDY,
 )

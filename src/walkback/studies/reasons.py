@@ -26,6 +26,7 @@ from walkback.report.answer import (
 from walkback.report.published import SEEDS, published, unclamped
 from walkback.studies import (
     batch_size,
+    border,
     feedback_draw,
     five_rule,
     penalty,
@@ -102,11 +103,25 @@ def of_recipes(answers: Answers, rule: str) -> str:
         (
             _effect("A constant rate", constant, main, "schedule", "five-rule"),
             _effect("Twice the batch", twice, short, "batch-size", "penalty"),
+            _border(answers, rule),
             _effect("Less training", short, main, "penalty", "five-rule"),
             _best_epoch(main),
             _on_the_way(main, rule),
         )
     ).rstrip()
+
+
+def _border(answers: Answers, rule: str) -> str:
+    """The colour around crops, at each length at which it was changed for this rule."""
+    lengths = ((border.SHORT, penalty.ARM, "penalty"), (border.LONG, five_rule.ARM, "five-rule"))
+    told = (
+        _effect(
+            "A border of the mean colour", answers.one(arm, rule), answers.one(usual, rule), "border", main
+        )
+        for arm, usual, main in lengths
+        if rule in arm.rules
+    )
+    return " ".join(dict.fromkeys(told))
 
 
 def _best_epoch(answer: Answer) -> str:

@@ -1,0 +1,44 @@
+"""`border`: crops bordered by the mean colour, the control for a padding that the paper does not state.
+
+Padding before normalising makes the border black, padding after it makes it the mean colour. Both are
+called a random crop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from walkback.report.answer import ACCURACY, STATE, VALIDITY, Line, measured_table
+from walkback.report.table import Column, Table
+from walkback.studies import five_rule, penalty
+from walkback.studies.answers import Answers
+from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, recipe
+from walkback.studies.five_rule import RULE
+from walkback.studies.study import SEEDS, Arm, Study
+
+MEAN = f"{DATA}(augment=crop-flip-mean)"
+SHORT = Arm(("bp", "dfa", "frozen"), NET, MEAN, seeds=SEEDS[:1], recipe=recipe(SHORT_EPOCHS))
+LONG = Arm(("bp", "frozen"), NET, MEAN, recipe=recipe(PAPER_EPOCHS))
+
+
+def border_table(answers: Answers) -> list[Table]:
+    """Each rule with a black border and with one of the mean colour, at both lengths."""
+    lines = []
+    for usual, arm in ((penalty.ARM, SHORT), (five_rule.ARM, LONG)):
+        for rule in arm.rules:
+            both = answers.without_and_with(usual, rule, arm)
+            for border, answer in zip(("black", "mean colour"), both, strict=True):
+                lines.append(Line({"rule": rule, "border": border}, answer))
+    labels = [RULE, Column("border", ("border",), numeric=False)]
+    measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY)]
+    caption = "The border that random crops see, seed by seed: everything else is the same."
+    return [measured_table("border", caption, lines, labels, measures)]
+
+
+STUDY = Study(
+    "border",
+    "How much of the difference between our numbers and the paper's is the border that random crops see?",
+    (SHORT, LONG),
+    ours="the whole study",
+    tables=border_table,
+)
