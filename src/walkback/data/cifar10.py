@@ -33,7 +33,7 @@ def cifar10(location: str | None = None, augment: str = "crop-flip") -> Dataset:
 CIFAR10 = DatasetMaker(
     {"augment": "crop-flip"},
     cifar10,
-    "50,000 + 10,000 colour images (Krizhevsky 2009); --data-dir DIR",
+    "60,000 colour images (Krizhevsky 2009); augment=crop-flip, crop-flip-mean or none; --data-dir DIR",
     usual_place="cifar10",
 )
 
