@@ -694,8 +694,53 @@ def test_a_table_that_is_named_twice_counts_once(tmp_path, capsys):
 def test_equal_rows_of_a_coarse_metric_are_runs_of_their_own():
     rng = np.random.default_rng(0)
     coarse = pd.DataFrame({"m": rng.integers(3, size=200), "acc": rng.integers(4, size=200)})
-    assert len(drop_repeats(coarse, "m")) == 200
-    assert len(drop_repeats(pd.concat([table(), table()]), "m")) == 150
+    assert len(drop_repeats(coarse, ["m", "acc"])) == 200
+    assert len(drop_repeats(pd.concat([table(), table()]), ["m"])) == 150
+
+
+def test_a_coarse_metric_does_not_make_chance_of_equal_losses():
+    frame = table(16, n=60, effect=0.7).assign(seed=range(60))
+    frame["m"] = frame["m"].round(0)
+    once = MetricAudit(frame, "m", "acc", "loss").run()
+    twice = MetricAudit(pd.concat([frame, frame]), "m", "acc", "loss").run()
+    assert twice.evidence["n"] == once.evidence["n"] == 60
+    assert twice.outcome is once.outcome and twice.evidence["tests"] == once.evidence["tests"]
+
+
+def test_groups_are_made_of_the_rows_that_the_audit_counts():
+    frame = table(3, n=130).assign(arch=np.resize(list("abc"), 130))
+    frame.loc[::11, "m"] = np.inf
+    frame.loc[5, "arch"] = None
+    verdict = MetricAudit(frame, "m", "acc", "loss", group="arch").run()
+    assert sum(row["n"] for row in verdict.evidence["groups"]) == verdict.evidence["n"] - 1
+    kept = frame[np.isfinite(frame["m"]) & (frame["arch"] == "b")]
+    alone = MetricAudit(kept, "m", "acc", "loss").run()
+    assert verdict.evidence["groups"][1]["partial"] == alone.evidence["partial"]
+
+
+def test_corrections_count_the_rows_that_all_audits_count():
+    frame = table(3, n=130).assign(seed=range(130), other=np.arange(130.0) % 7)
+    frame = pd.concat([frame, frame.assign(seed=frame["seed"] + 1000)])
+    frame.iloc[0, frame.columns.get_loc("other")] = np.nan
+    found = audit_all(frame, ["m", "other"], "acc", "loss")
+    assert found.verdicts["m"].evidence["n"] == 260, "other seeds are other runs"
+    assert {adjusted["n"] for adjusted in found.adjusted.values()} == {259}
+
+
+def test_without_ranks_nothing_is_a_proxy():
+    frame = table(1, n=200)
+    frame["acc"] = 2 * frame["loss"] + 1
+    verdict = MetricAudit(frame, "m", "acc", "loss").run()
+    ranks = next(reason for reason in verdict.reasons if reason.check == "ranks")
+    assert ranks.status == "missing" and verdict.outcome is Outcome.INCONCLUSIVE
+    assert not verdict.evidence["equivalence"]["equivalent"]
+
+
+@pytest.mark.parametrize("role", ["metric", "target", "baseline", "twin", "cluster"])
+def test_a_column_without_a_name_is_refused(role):
+    named = {"metric": "m", "target": "acc", "baseline": "loss", role: ""}
+    with pytest.raises(BadInput, match=f"name of the {role} is empty"):
+        MetricAudit(table(), **named).run()
 
 
 def test_a_learner_that_predicts_clearly_worse_than_the_best_does_not_count():

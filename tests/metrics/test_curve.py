@@ -42,6 +42,15 @@ def test_the_curve_takes_the_epochs_that_both_columns_have_and_gives_each_the_ot
     assert (first.low, first.high) == rank_interval(first.metric_given_baseline, 60, 2)
 
 
+def test_a_target_that_is_the_loss_leaves_nothing_to_correlate():
+    rng = np.random.default_rng(0)
+    loss = rng.normal(size=1000)
+    sharp = np.abs(loss) + rng.normal(size=1000)
+    frame = pd.DataFrame({"sharp_ep10": sharp, "val_loss_ep10": loss, "final": loss})
+    (moment,) = temporal_curve(frame, "sharp", "final", "val_loss")
+    assert math.isnan(moment.metric_given_baseline) and "leaves nothing of the target" in moment.reason
+
+
 def test_a_category_is_a_control_too():
     frame = table().assign(net=["cnn", "vit", "mlp"] * 20)
     first = temporal_curve(frame, "sam", "acc", "val_loss", ["net"])[0]

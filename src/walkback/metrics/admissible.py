@@ -46,6 +46,11 @@ class Claim:
         return tuple(dict.fromkeys((*self.confounders, *((self.twin,) if self.twin else ()))))
 
     @property
+    def measured(self) -> tuple[str, ...]:
+        """What a run was measured by: two runs rarely agree in it."""
+        return tuple(name for name in (self.metric, self.target, self.baseline, self.twin) if name)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         others = [name for name in (self.twin, self.cluster) if name]
         return tuple(dict.fromkeys((self.metric, self.target, *self.confounders, *others)))
@@ -58,9 +63,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Admitted:
-    """Rows that are complete, what was left out, and why the audit must be refused, if it must."""
+    """Rows that are complete, what was left out, and why the audit must be refused, if it must.
+
+    `rows` are their places in the table that was given.
+    """
 
     frame: pd.DataFrame
+    rows: NDArray[np.int64]
     dropped: int
     duplicates: Duplicates
     refusals: tuple[str, ...] = ()
@@ -72,24 +81,26 @@ def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admit
     _check_names(frame, claim)
     seed = seed if seed in frame.columns else None
     kept = list(dict.fromkeys([*claim.columns, *([seed] if seed else [])]))
-    chosen = frame[kept]
+    chosen = frame[kept].reset_index(drop=True)
     reasons = _types(chosen, claim)
     if reasons:
-        return Admitted(chosen, 0, Duplicates(0, 0), tuple(reasons))
+        return Admitted(chosen, np.arange(len(chosen)), 0, Duplicates(0, 0), tuple(reasons))
     numeric = [name for name in claim.columns if is_number(chosen[name])]
     finite = np.isfinite(chosen[numeric].to_numpy(float)).all(axis=1)
     complete = chosen[finite & chosen[list(claim.columns)].notna().all(axis=1).to_numpy()]
     dropped = len(chosen) - len(complete)
     duplicates = count_duplicates(complete, claim.metric, claim.target, claim.controls, seed)
-    once = drop_repeats(complete, claim.metric)
-    repeated, complete = len(complete) - len(once), once.reset_index(drop=True)
-    refusals = _sizes(complete, claim) or _designs(complete, claim)
-    return Admitted(
-        complete, dropped, duplicates, tuple(refusals), tuple(_warnings(dropped, duplicates, repeated))
-    )
+    once = drop_repeats(complete, claim.measured)
+    rows, warnings = once.index.to_numpy(), _warnings(dropped, duplicates, len(complete) - len(once))
+    once = once.reset_index(drop=True)
+    refusals = _sizes(once, claim) or _designs(once, claim)
+    return Admitted(once, rows, dropped, duplicates, tuple(refusals), tuple(warnings))
 
 
 def _check_names(frame: pd.DataFrame, claim: Claim) -> None:
+    for role in ("metric", "target", "baseline", "twin", "cluster"):
+        if getattr(claim, role) == "":
+            raise BadInput(f"The name of the {role} is empty.", "Name a column, or leave it out.")
     missing = [name for name in claim.columns if name not in frame.columns]
     if missing:
         raise BadInput(
@@ -103,9 +114,8 @@ def _check_names(frame: pd.DataFrame, claim: Claim) -> None:
 
 
 def _types(frame: pd.DataFrame, claim: Claim) -> list[str]:
-    needed = [claim.metric, claim.target, *(name for name in (claim.baseline, claim.twin) if name)]
     found = []
-    for name in dict.fromkeys(needed):
+    for name in dict.fromkeys(claim.measured):
         if not is_number(frame[name]):
             found.append(f"{name} is not a column of numbers (it is {_kind(frame[name])}).")
     if claim.metric == claim.target:
@@ -131,8 +141,7 @@ def _sizes(frame: pd.DataFrame, claim: Claim) -> list[str]:
     if frame.empty:
         return ["No row has all of the columns that the claim needs."]
     found = []
-    measured = [name for name in (claim.baseline, claim.twin) if name]
-    for name in dict.fromkeys([claim.metric, claim.target, *measured]):
+    for name in dict.fromkeys(claim.measured):
         if _constant(frame[name].to_numpy(float)):
             found.append(f"{name} is constant: it can tell nothing apart.")
     if not found and claim.twin and claim.baseline:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from walkback.metrics.compat import Partial, correlation, partial_spearman
 from walkback.metrics.crossfit import CrossFit, FitTask, cross_fit, fold_rows
 from walkback.metrics.decision import PERMUTATIONS, Decision, Findings
 from walkback.metrics.intervals import cluster_bootstrap
-from walkback.metrics.ledger import design, drop_repeats, is_number
+from walkback.metrics.ledger import design, is_number
 from walkback.metrics.multiple import permutation_battery
 from walkback.metrics.twin import TwinTest, twin_test
 
@@ -79,9 +80,14 @@ class MetricAudit:
         self.claim = Claim(metric, target, baseline, tuple(controls), twin, cluster, direction)
         self.delta, self.alpha, self.seed = delta, alpha, seed
 
+    @cached_property
+    def admitted(self) -> Admitted:
+        """The rows that count, or why none do."""
+        return admit(self.frame, self.claim)
+
     def run(self, fitted: CrossFit | None = None) -> Verdict:
         """The verdict. `fitted` answers `fit_task`, where several audits were asked for together."""
-        admitted = admit(self.frame, self.claim)
+        admitted = self.admitted
         evidence: dict[str, Any] = {
             "n": len(admitted.frame),
             "dropped": admitted.dropped,
@@ -99,10 +105,10 @@ class MetricAudit:
 
     def fit_task(self) -> FitTask | None:
         """What the learners are to be asked; nothing, if the audit ends before they are."""
-        admitted = admit(self.frame, self.claim)
-        if admitted.refusals or exact_source(admitted.frame, self.claim) is not None:
+        frame = self.admitted.frame
+        if self.admitted.refusals or exact_source(frame, self.claim) is not None:
             return None
-        return self._task(admitted.frame, np.random.default_rng(self.seed))
+        return self._task(frame, np.random.default_rng(self.seed))
 
     def _task(self, frame: pd.DataFrame, rng: np.random.Generator) -> FitTask:
         metric, target = (frame[name].to_numpy(float) for name in (self.claim.metric, self.claim.target))
@@ -115,10 +121,9 @@ class MetricAudit:
 
         The direction is the claim's, else that of the raw correlation.
         """
-        admitted = admit(self.frame, self.claim)
-        if admitted.refusals:
+        if self.admitted.refusals:
             return {}
-        frame, claim, rng = admitted.frame, self.claim, np.random.default_rng(self.seed)
+        frame, claim, rng = self.admitted.frame, self.claim, np.random.default_rng(self.seed)
         metric, target = (frame[name].to_numpy(float) for name in (claim.metric, claim.target))
         raw = self._compat(frame).raw
         direction = {"positive": 1, "negative": -1}.get(claim.direction or "", -1 if raw < 0 else 1)
@@ -179,7 +184,7 @@ class MetricAudit:
         evidence |= {
             "tests": findings.to_dict(),
             "equivalence": asdict(findings.equivalence(self.delta, self.alpha)[0]),
-            "groups": self._groups(frame),
+            "groups": self._groups(),
             "residuals": fitted.residuals[fitted.best.learner].tolist(),
             "bootstrap": None,
         }
@@ -204,14 +209,13 @@ class MetricAudit:
         )
         return twin_test(metric, target, first, second, confounder_matrix(frame, others), codes)
 
-    def _groups(self, frame: pd.DataFrame) -> list[dict[str, Any]]:
+    def _groups(self) -> list[dict[str, Any]]:
         """The compatibility statistics within each group, the group's own column no longer a control."""
         if self.group is None:
             return []
-        columns = [*dict.fromkeys([*self.claim.columns, self.group])]
-        whole = drop_repeats(self.frame[columns].dropna(), self.claim.metric)
+        counted = self.frame.iloc[self.admitted.rows]
         rows = []
-        for value, part in whole.groupby(self.group, sort=True):
+        for value, part in counted[counted[self.group].notna()].groupby(self.group, sort=True):
             names = [name for name in self.claim.confounders if name != self.group]
             metric, target = (part[n].to_numpy(float) for n in (self.claim.metric, self.claim.target))
             found = partial_spearman(metric, target, design(part, names))

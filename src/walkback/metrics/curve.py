@@ -11,9 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from walkback.core.errors import BadInput
 from walkback.metrics.admissible import Claim, admit, exact_source
-from walkback.metrics.compat import partial_spearman
+from walkback.metrics.clusters import nothing_left, orthonormal
+from walkback.metrics.compat import Array, partial_spearman, ranks
 from walkback.metrics.fisher import rank_interval
 from walkback.metrics.ledger import design
 
@@ -86,11 +89,15 @@ def _moment(frame: pd.DataFrame, epoch: int, claim: Claim) -> Moment:
     ours, theirs, wanted = (
         rows[name].to_numpy(float) for name in (claim.metric, claim.baseline, claim.target)
     )
-    beyond = partial_spearman(ours, wanted, design(rows, claim.confounders))
-    behind = partial_spearman(theirs, wanted, design(rows, (claim.metric, *claim.controls)))
+    given, instead = design(rows, claim.confounders), design(rows, (claim.metric, *claim.controls))
+    beyond, behind = partial_spearman(ours, wanted, given), partial_spearman(theirs, wanted, instead)
     together = partial_spearman(ours, theirs).raw
+    reason = ""
     if 1 - abs(together) < ALIKE:
         reason = "Metric and baseline order the runs alike: neither can be given the other."
+    elif _used_up(ours, wanted, given) or _used_up(theirs, wanted, instead):
+        reason = "What is given leaves nothing of the target, the metric or the baseline, to rounding."
+    if reason:
         return Moment(epoch, len(rows), admitted.dropped, beyond.raw, behind.raw, together, reason=reason)
     low, high = rank_interval(beyond.partial, beyond.n, beyond.k, level=LEVEL)
     return Moment(
@@ -105,6 +112,12 @@ def _moment(frame: pd.DataFrame, epoch: int, claim: Claim) -> Moment:
         high,
         behind.partial,
     )
+
+
+def _used_up(column: Array, target: Array, given: Array) -> bool:
+    """Whether the ranks of either are a linear function of what is given: what is left is rounding."""
+    whole, basis = ranks(np.column_stack([column, target])), orthonormal(given, len(target))
+    return bool(nothing_left(whole - basis @ (basis.T @ whole), whole).any())
 
 
 def sentence_of(moments: Sequence[Moment]) -> str:

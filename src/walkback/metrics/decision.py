@@ -46,11 +46,11 @@ class Findings:
 
     def equivalence(self, delta: float, alpha: float) -> list[Tost]:
         """Of the rank partial correlation first, then of every other estimate that counts."""
+        ranks = math.nan if math.isnan(self.permuted) else self.partial.partial  # else it is rounding
         learners = [test.r for test in self.fitted.tests if test.eligible]
         twin = [] if self.twin is None else [self.twin.r]
         return [
-            tost(r, self.units, self.partial.k, delta=delta, alpha=alpha)
-            for r in (self.partial.partial, *learners, *twin)
+            tost(r, self.units, self.partial.k, delta=delta, alpha=alpha) for r in (ranks, *learners, *twin)
         ]
 
 

@@ -89,13 +89,13 @@ def count_duplicates(
     return Duplicates(identical, repeated)
 
 
-def drop_repeats(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
+def drop_repeats(frame: pd.DataFrame, measured: Sequence[str]) -> pd.DataFrame:
     """Rows that equal an earlier one in every column count once: pooled files may hold the same runs.
 
-    A metric with few values makes equal rows by chance, and then all of them stay.
+    Where all that was measured has few values, rows are equal by chance too, and then all of them stay.
     """
     once = frame.drop_duplicates()
-    fine = 2 * once[metric].nunique() > len(once)
+    fine = any(2 * once[name].nunique() > len(once) for name in measured)
     return once if fine else frame
 
 

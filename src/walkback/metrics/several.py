@@ -12,7 +12,7 @@ from walkback.core.errors import BadInput
 from walkback.core.verdict import Verdict
 from walkback.metrics.audit import MetricAudit
 from walkback.metrics.crossfit import CrossFit, FitTask, cross_fit_all
-from walkback.metrics.ledger import design, drop_repeats, is_number
+from walkback.metrics.ledger import design
 from walkback.metrics.multiple import Battery, Mask, permutation_battery
 from walkback.metrics.simulate import Progress, Rate, simulate
 
@@ -63,7 +63,7 @@ def audit_all(
     tested = [name for name, verdict in verdicts.items() if verdict.evidence.get("tests")]
     confounders = list(dict.fromkeys([*([baseline] if baseline else []), *controls]))
     adjusted, by_group = _corrections(
-        frame, tested, target, confounders, options.get("cluster"), options.get("group")
+        frame, [audits[name] for name in tested], confounders, options.get("group")
     )
     others = {name: audit.canon() for name, audit in audits.items()} if canon else {}
     rates = {
@@ -100,36 +100,26 @@ def _without(controls: Sequence[str], metric: str) -> list[str]:
 
 
 def _corrections(
-    frame: pd.DataFrame,
-    tested: Sequence[str],
-    target: str,
-    confounders: Sequence[str],
-    cluster: str | None,
-    group: str | None,
+    frame: pd.DataFrame, tested: Sequence[MetricAudit], confounders: Sequence[str], group: str | None
 ) -> tuple[dict[str, Adjusted], dict[str, dict[str, Adjusted]]]:
-    """Over the metrics, and over metrics × groups: on the rows that all tested metrics have."""
-    metrics = [name for name in tested if name not in confounders]
-    rows = _complete(frame, metrics, [target, *confounders, cluster], len(confounders) + 10)
+    """Over the metrics, and over metrics × groups: on the rows that count for all tested metrics."""
+    audits = [audit for audit in tested if audit.claim.metric not in confounders]
+    if not audits:
+        return {}, {}
+    target, cluster = audits[0].claim.target, audits[0].claim.cluster
+    metrics, least = [audit.claim.metric for audit in audits], len(confounders) + 10
+    rows = frame.iloc[sorted(set.intersection(*(set(audit.admitted.rows) for audit in audits)))]
+    rows = rows if len(rows) >= least else rows[:0]
     whole = _adjust(rows, metrics, target, confounders, cluster, {"": np.ones(len(rows), dtype=bool)})
     adjusted = {name: found[""] for name, found in whole.items()}
     if group is None:
         return adjusted, {}
-    rows = _complete(frame, metrics, [target, *confounders, cluster, group], len(confounders) + 10)
+    rows = rows[rows[group].notna()]
+    rows = rows if len(rows) >= least else rows[:0]
     values = [value for value, _ in rows.groupby(group, sort=True)]
     masks = {f"{group}={value}": (rows[group] == value).to_numpy() for value in values}
     others = [name for name in confounders if name != group]
     return adjusted, _adjust(rows, metrics, target, others, cluster, masks)
-
-
-def _complete(
-    frame: pd.DataFrame, metrics: Sequence[str], others: Sequence[str | None], least: int
-) -> pd.DataFrame:
-    """The rows that have all of these columns; none, where they are too few to shuffle."""
-    columns = [*dict.fromkeys([*metrics, *(name for name in others if name)])]
-    rows = frame[columns].dropna()
-    rows = rows[np.isfinite(rows[[c for c in columns if is_number(rows[c])]].to_numpy(float)).all(axis=1)]
-    rows = drop_repeats(rows, metrics[0]) if metrics else rows
-    return rows if len(rows) >= least else rows[:0]
 
 
 def _adjust(
