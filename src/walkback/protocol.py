@@ -25,6 +25,7 @@ from walkback.nets.batch import Batch
 from walkback.nets.parts import Blocks
 from walkback.nets.trace import Trace
 from walkback.rules import Rule, describe_rule, make_rule
+from walkback.rules.base import check_credits
 from walkback.run.one import fingerprint, here
 from walkback.store.bundle import Member, pack_arrays, pack_items
 
@@ -113,14 +114,14 @@ class FAProtocol:
 
     def _credits(self, trace: Trace) -> Sequence[Tensor] | None:
         if self.rule is not None:
-            return _check_credits(list(self.rule.credits(trace)), trace) if self.rule.ready else None
+            return check_credits(self.rule.credits(trace), trace) if self.rule.ready else None
         if self.credits is None:
             return None
         given = self.credits(trace) if callable(self.credits) else self.credits
         listed = list(given) if isinstance(given, Iterable) else [None]
         if not all(isinstance(credit, Tensor) for credit in listed):
             raise BadInput("credits must be torch tensors, one per state, or a function that returns them.")
-        return _check_credits(listed, trace)
+        return check_credits(listed, trace)
 
 
 @dataclass(frozen=True)
@@ -254,20 +255,6 @@ def _as_accuracy(value: float, name: str) -> float:
     if not 0 <= float(value) <= 1:
         raise BadInput(f"{name} must be a share between 0 and 1, not {value}.", "Write 0.35 for 35 %.")
     return float(value)
-
-
-def _check_credits(credits: list[Tensor], trace: Trace) -> list[Tensor]:
-    if len(credits) != trace.depth + 1:
-        raise BadInput(
-            f"{len(credits)} credits for {trace.depth + 1} states.",
-            "Give one for h_0 (stem output) and one for each block's output.",
-        )
-    for layer, (a, h) in enumerate(zip(credits, trace.states, strict=True)):
-        if a.shape != h.shape:
-            raise BadInput(
-                f"The credit of layer {layer} has shape {tuple(a.shape)}, its state {tuple(h.shape)}."
-            )
-    return credits
 
 
 def _batch_arrays(x: Batch, y: Tensor) -> dict[str, np.ndarray]:

@@ -426,3 +426,72 @@ def test_a_registered_track_is_known_by_its_id(monkeypatch):
     monkeypatch.setitem(tracks._entries, "alias", coin())
     with pytest.raises(BadInput, match="registered as 'alias' has the id 'coin'"):
         find_tracks(["alias"])
+
+
+def test_a_module_without_source_that_changed_is_run_again(tmp_path):
+    import py_compile
+
+    source = tmp_path / "kernel_of_mine.txt"
+    file = tmp_path / "my_tracks.py"
+    file.write_text(
+        SOURCE.replace("    heads =", "    import kernel_of_mine\n    heads ="), encoding="utf-8"
+    )
+    for number in (1, 2):
+        source.write_text(f"ERROR = {number}\n")
+        py_compile.compile(str(source), cfile=str(tmp_path / "kernel_of_mine.pyc"), doraise=True)
+        past = time.time() - 60
+        os.utime(tmp_path / "kernel_of_mine.pyc", (past, past))
+        found = verify(file=file, workers=1, out=tmp_path / "out")
+        assert found.kept == 0, f"version {number} has not been run yet"
+    assert verify(file=file, workers=1, out=tmp_path / "out").kept > 0
+
+
+def test_an_experiment_may_be_any_object_that_can_be_called(tmp_path):
+    class Toss:
+        """Tosses a coin."""
+
+        def __call__(self, lab):
+            toss()(lab)
+
+    track = coin(Toss(), id="object")
+    assert numbers(verify(track))["object"]["verdict"] == "PASS"
+
+
+def test_a_track_that_was_typed_is_verified_too():
+    typed = "import tests.tracks.coin as c\nfrom walkback import verify\n"
+    typed += "def f(lab):\n    'Toss.'\n    c.toss()(lab)\n"
+    typed += "print(verify(c.coin(f, id='typed')).verdicts[0].verdict)"
+    done = subprocess.run([sys.executable, "-c", typed], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "PASS", done.stderr
+
+
+def test_a_file_that_goes_to_its_own_folder_is_verified(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    moved = "import os\nos.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
+    there = tmp_path / "sub" / "moving.py"
+    there.write_text(SOURCE.replace("\n\n", "\n\n" + moved, 1), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    found = verify(file="sub/moving.py", workers=1, out="out")
+    assert [verdict.verdict for verdict in found.verdicts] == ["PASS"]
+    assert Path.cwd() == tmp_path and (tmp_path / "out").is_dir() and not (tmp_path / "sub/out").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("ending", ["sys.exit(0)", "pass", "1 / 0"])
+def test_a_child_of_an_experiment_does_not_answer_for_it(file, ending):
+    forked = f"    import os, sys\n    if os.fork() == 0:\n        {ending}\n    else:\n        os.wait()\n"
+    file.write_text(SOURCE.replace("    heads =", forked + "    heads ="), encoding="utf-8")
+    apart = numbers(verify("coin", file=file, workers=1))
+    assert apart["coin"]["verdict"] == "PASS"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_pass_that_dies_is_not_waited_for_while_its_children_live(file):
+    killed = (
+        "    import os, signal, time\n    if os.fork() == 0:\n        time.sleep(60)\n        os._exit(0)\n"
+    )
+    killed += "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    file.write_text(SOURCE.replace("    heads =", killed + "    heads ="), encoding="utf-8")
+    started = time.monotonic()
+    found = verify("coin", file=file, workers=4)
+    assert found.verdicts[0].outcome is Outcome.ERROR and time.monotonic() - started < 50

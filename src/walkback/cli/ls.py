@@ -81,16 +81,26 @@ def _checked_rules() -> list[dict[str, Any]]:
 def _nets(store: str) -> list[dict[str, Any]]:
     from walkback.nets import nets
 
-    return [
-        {"name": name, "parameters": ", ".join(f"{k}={v}" for k, v in nets[name].defaults.items())}  # type: ignore[attr-defined]
-        for name in nets
-    ]
+    def parameters(name: str) -> str:
+        return ", ".join(f"{key}={value}" for key, value in nets[name].defaults.items())  # type: ignore[attr-defined]
+
+    return [{"name": name, "parameters": _or_trouble(parameters, name)} for name in nets]
+
+
+def _or_trouble(tell: Callable[[str], str], name: str) -> str:
+    """What is told of an entry; one that cannot be loaded does not take the others away."""
+    try:
+        return tell(name)
+    except BadInput as error:
+        return str(error)
 
 
 def _data(store: str) -> list[dict[str, Any]]:
     from walkback.data import datasets
 
-    return [{"name": name, "about": datasets[name].about} for name in datasets]
+    return [
+        {"name": name, "about": _or_trouble(lambda name: datasets[name].about, name)} for name in datasets
+    ]
 
 
 def _studies(store: str) -> list[dict[str, Any]]:
@@ -109,12 +119,19 @@ def _studies(store: str) -> list[dict[str, Any]]:
 
 
 def _tracks(store: str) -> list[dict[str, Any]]:
-    from walkback.tracks.find import find_tracks
+    from walkback.tracks import tracks
+    from walkback.tracks.find import find_tracks, natural
 
-    return [
-        {"id": track.id, "name": track.name, "controls": len(track.all_controls), "claim": track.claim}
-        for track in find_tracks()
-    ]
+    rows: list[dict[str, Any]] = []
+    for name in sorted(tracks, key=natural):
+        try:
+            (track,) = find_tracks([name])
+        except BadInput as error:
+            rows.append({"id": name, "name": "—", "controls": "—", "claim": str(error)})
+            continue
+        told = {"name": track.name, "controls": len(track.all_controls), "claim": track.claim}
+        rows.append({"id": track.id, **told})
+    return rows
 
 
 def _quantities(store: str) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from walkback.cli import (
 )
 from walkback.cli.output import INTERNAL, INTERRUPTED, PIPE, emit_error
 from walkback.core.errors import FileTrouble, WalkbackError
+from walkback.core.outside import fault_of_others
 
 app = typer.Typer(
     name="walkback",
@@ -96,6 +97,10 @@ def run(arguments: list[str]) -> int:
         import traceback
 
         traceback.print_exc()
+        theirs = fault_of_others(error)
+        if theirs is not None:
+            emit_error(theirs.kind, theirs.message, theirs.hint, as_json)
+            return theirs.exit_code
         hint = "This is a bug in walkback; please report it with the lines above."
         emit_error("internal", f"{type(error).__name__}: {error}", hint, as_json)
         return INTERNAL

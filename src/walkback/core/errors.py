@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class WalkbackError(Exception):
     """Base of every error walkback raises on purpose; the command line shows it without a traceback."""
 
     kind = "bad_input"
     exit_code = 2
+    message = hint = ""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -17,8 +20,18 @@ class WalkbackError(Exception):
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross between processes; one of another package may be made of other arguments."""
+        return _restored, (type(self), self.message or super().__str__(), self.hint)
+
     def to_dict(self) -> dict[str, str]:
         return {"kind": self.kind, "message": self.message, "hint": self.hint}
+
+
+def _restored(kind: type[WalkbackError], message: str, hint: str) -> WalkbackError:
+    error = kind.__new__(kind, message)
+    WalkbackError.__init__(error, message, hint)
+    return error
 
 
 class BadInput(WalkbackError):

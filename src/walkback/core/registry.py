@@ -8,21 +8,29 @@ to be found by the command line and its workers, as an entry point of the group 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Generic, TypeVar
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
 
 from walkback.core.errors import BadInput, UnknownName
+from walkback.core.outside import OURS, note_outside, package_of
 
 T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    def __init__(self, kind: str, entries: dict[str, str]) -> None:
-        self.kind = kind
-        self._entries: dict[str, str | T] = dict(entries)
+    """`base` is what every entry of others must be, or be made of, and `needs` what it must have."""
+
+    def __init__(
+        self, kind: str, entries: dict[str, str], *, base: type = object, needs: Sequence[str] = ()
+    ) -> None:
+        self.kind, self.base, self.needs = kind, base, needs
+        self._own = dict(entries)
+        self._entries: dict[str, str | EntryPoint | T] = dict(entries)
 
     def __getitem__(self, name: str) -> T:
         if name not in self._entries:
@@ -31,27 +39,40 @@ class Registry(Generic[T]):
             raise UnknownName(f"Unknown {self.kind} {name!r}.", self._suggest(name))
         entry = self._entries[name]
         if isinstance(entry, str):
-            module, _, attribute = entry.partition(":")
-            try:
-                entry = getattr(import_module(module), attribute)
-            except (ImportError, AttributeError) as error:
-                if module.partition(".")[0] == "walkback":
-                    raise
-                raise BadInput(
-                    f"The {self.kind} {name!r} cannot be loaded from {entry}: {error}."
-                ) from error
+            entry = EntryPoint(name, entry, "")
+        if isinstance(entry, EntryPoint):
+            entry = entry.load() if package_of(entry.module) == OURS else self._load(entry)
             self._entries[name] = entry
         return entry
+
+    def _load(self, point: EntryPoint) -> Any:
+        """What another package registered: importing it may print, which is no answer, and may fail."""
+        where = f"The {self.kind} {point.name!r} cannot be loaded from {point.value}"
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                thing = point.load()
+        except (Exception, SystemExit) as error:
+            told = str(error) if isinstance(error, (ImportError, AttributeError)) else repr(error)
+            raise BadInput(f"{where}: {told}.") from error
+        if not (isinstance(thing, self.base) or (isinstance(thing, type) and issubclass(thing, self.base))):
+            raise BadInput(f"{where}: it is no {self.base.__name__}.")
+        missing = [name for name in self.needs if not hasattr(thing, name)]
+        if missing:
+            raise BadInput(f"{where}: it has no {missing[0]}.")
+        note_outside(point.module)
+        return thing
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator that adds one's own entry under `name`."""
 
         def add(thing: T) -> T:
             held = self._entries.get(name, thing)
+            held = held.value if isinstance(held, EntryPoint) else held
             here = f"{getattr(thing, '__module__', '')}:{getattr(thing, '__qualname__', '')}"
             if held is not thing and held != here:  # an entry point may name the same thing
                 raise BadInput(f"A {self.kind} named {name!r} is registered already.")
             self._entries[name] = thing
+            note_outside(str(getattr(thing, "__module__", "") or OURS))
             return thing
 
         return add
@@ -60,7 +81,10 @@ class Registry(Generic[T]):
         """Entries of other installed packages: entry points of the group `walkback.<kind>s`."""
         group = f"walkback.{self.kind.replace(' ', '_')}s"
         for point in entry_points(group=group):
-            self._entries.setdefault(point.name, point.value)
+            if self._own.get(point.name, point.value) != point.value:
+                told = f"The {self.kind} {point.name!r} of {point.value} is not used"
+                warnings.warn(f"{told}: walkback's own has that name.", stacklevel=2)
+            self._entries.setdefault(point.name, point)
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

@@ -22,6 +22,7 @@ datasets: Registry[DatasetMaker] = Registry(
         "npz": "walkback.data.npz:NPZ",
         "teacher": "walkback.data.teacher:TEACHER",
     },
+    base=DatasetMaker,
 )
 
 

@@ -22,6 +22,8 @@ nets: Registry[type[nn.Module]] = Registry(
         "student": "walkback.nets.student:StudentNet",
         "vit": "walkback.nets.vit:ViT",
     },
+    base=nn.Module,
+    needs=("defaults",),
 )
 
 

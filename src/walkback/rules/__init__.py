@@ -33,6 +33,7 @@ rules: Registry[type[Rule]] = Registry(
         "state-bridge": "walkback.rules.bridges:StateBridge",
         "weight-mirror": "walkback.rules.weight_mirror:WeightMirror",
     },
+    base=Rule,
 )
 modifiers: Registry[type[Modifier]] = Registry(
     "addition",
@@ -40,6 +41,7 @@ modifiers: Registry[type[Modifier]] = Registry(
         "feedback": "walkback.rules.feedback:Feedback",
         "penalty": "walkback.rules.penalty:Penalty",
     },
+    base=Modifier,
 )
 
 

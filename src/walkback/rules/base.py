@@ -281,3 +281,19 @@ def with_labels(params: Mapping[str, Value], keys: Sequence[str]) -> dict[str, V
 
     labels = {key: describe_rule(resolve_rule(str(params[key])))["label"] for key in keys}
     return {**params, **labels}
+
+
+def check_credits(credits: Sequence[Tensor], trace: Trace) -> list[Tensor]:
+    """One credit for each state, of its shape."""
+    given = list(credits)
+    if len(given) != trace.depth + 1:
+        raise BadInput(
+            f"{len(given)} credits for {trace.depth + 1} states.",
+            "Give one for h_0 (stem output) and one for each block's output.",
+        )
+    for layer, (a, h) in enumerate(zip(given, trace.states, strict=True)):
+        if a.shape != h.shape:
+            raise BadInput(
+                f"The credit of layer {layer} has shape {tuple(a.shape)}, its state {tuple(h.shape)}."
+            )
+    return given

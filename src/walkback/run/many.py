@@ -12,6 +12,7 @@ from pathlib import Path
 from walkback.core.errors import WalkbackError
 from walkback.core.spec import RunSpec
 from walkback.data import Dataset
+from walkback.run.code import refuse_other_code
 from walkback.run.pool import Report, work_off
 from walkback.store import Store
 
@@ -52,8 +53,10 @@ def run_many(
     for spec in specs:
         with store.hold(spec.name):
             bundle = store.find(spec.name)
-            if bundle is not None and bundle.finished:
-                bundle.sweep()
+            if bundle is not None:
+                refuse_other_code(bundle, spec)
+                if bundle.finished:
+                    bundle.sweep()
     todo = [spec for spec in specs if not is_finished(store, spec)]
     jobs = [Job(spec, str(store.path), device) for spec in todo]
     needed = [dataset for dataset in data if any(map(dataset.serves, todo))]

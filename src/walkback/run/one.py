@@ -28,7 +28,8 @@ from walkback.measure.rows import correct_rows
 from walkback.nets import Adapter, build_net
 from walkback.nets.trace import Trace
 from walkback.rules import Rule, describe_rule, make_rule
-from walkback.rules.base import feedback_stream
+from walkback.rules.base import check_credits, feedback_stream
+from walkback.run.code import outside_code, refuse_other_code
 from walkback.store import Bundle, Store
 from walkback.store.bundle import Arrays, Member, pack_arrays, pack_items
 from walkback.store.provenance import environment
@@ -54,6 +55,8 @@ def run_one(
         )
     with store.hold(spec.name, wait=5.0):
         bundle = store.find(spec.name)
+        if bundle is not None:
+            refuse_other_code(bundle, spec)
         if bundle is not None and bundle.finished:
             bundle.sweep()
             return bundle
@@ -165,7 +168,8 @@ class _Run:
 
     def _measure(self, state: TrainState) -> None:
         net, rule, epoch = state.net, state.rule, state.epoch
-        with net.evaluating():
+        with net.evaluating(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(self.spec.seed, "measurement", epoch))  # for rules that draw
             trace = net.probe(*self.feed.eval_batch())
             # Twice the cost of all else: in float64 only where a checkpoint lets anyone measure again.
             light = measure_light(trace, credits_for(rule, trace), epoch, float64=epoch in self.kept)
@@ -188,7 +192,13 @@ def kept_epochs(epochs: int) -> set[int]:
 
 
 def credits_for(rule: Rule, trace: Trace) -> list[Tensor] | None:
-    return rule.credits(trace) if rule.ready else None
+    if not rule.ready:
+        return None
+    credits = check_credits(rule.credits(trace), trace)
+    if {credit.dtype for credit in credits} != {trace.logits.dtype}:
+        told = ", ".join(sorted({str(credit.dtype) for credit in credits}))
+        raise BadInput(f"The rule gives credits of {told} to states of {trace.logits.dtype}.")
+    return credits
 
 
 def test_items(net: Adapter, feed: Feed) -> tuple[np.ndarray, float]:
@@ -205,6 +215,7 @@ def test_items(net: Adapter, feed: Feed) -> tuple[np.ndarray, float]:
 
 def card_of(spec: RunSpec, dataset: Dataset, net: Adapter) -> dict[str, Any]:
     """What a reader of the bundle needs to know without importing walkback's nets or rules."""
+    code = outside_code(spec)
     return {
         "rule": describe_rule(spec.rule),
         "net": {
@@ -220,6 +231,7 @@ def card_of(spec: RunSpec, dataset: Dataset, net: Adapter) -> dict[str, Any]:
         },
         "measured": {"mode": "eval", "batch": len(dataset.eval_rows), "reduction": "sum, per sample"},
         "recipe": {"optimizer": "AdamW", "augmentation": dataset.augment, "checkpoint_rule": "last epoch"},
+        **({"code": code} if code else {}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing as mp
 import os
 import signal
@@ -14,8 +15,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from walkback.core.errors import FileTrouble, WalkbackError
+from walkback.core.outside import fault_of_others
 
 _AGAIN = "Run the same command again: it goes on from what was kept."
+PATIENCE = 2.0  # seconds until it is looked whether a silent worker is still there
 Report = Callable[[int, int], None]
 Work = Callable[[Any, Any, Report], Any]  # (job, what every worker holds, report of done and total)
 
@@ -85,8 +88,11 @@ class _Pool:
         for end in list(self.ends)[: len(queue)]:
             busy[end] = self._give(end, queue)
         while busy:
-            ready = wait(list(busy))
-            for end in [end for end in busy if end in ready]:
+            wait([*busy, *(self.ends[end].sentinel for end in busy)], PATIENCE)
+            for end in list(busy):
+                alive = self.ends[end].is_alive()  # asked first: what it said last is still heard
+                if alive and not end.poll():
+                    continue
                 kind, payload = self._hear(end)
                 if kind == "progress":
                     on_progress(busy[end], *payload)
@@ -100,12 +106,13 @@ class _Pool:
                 yield Ended(job, payload) if kind == "done" else Ended(job, None, True, *payload)
 
     def _hear(self, end: Connection) -> tuple[str, Any]:
-        try:
-            return end.recv()
-        except (EOFError, ConnectionResetError):
-            self.ends[end].join()
-            code = self.ends[end].exitcode
-            return "died", (WorkerDied(f"Its worker process died (exit code {code}).", _AGAIN), "")
+        """What it says, or that it is dead. Its children may hold the pipe open, but they are not it."""
+        if end.poll():
+            with contextlib.suppress(EOFError, ConnectionResetError):
+                return end.recv()
+        self.ends[end].join()
+        code = self.ends[end].exitcode
+        return "died", (WorkerDied(f"Its worker process died (exit code {code}).", _AGAIN), "")
 
     def _give(self, end: Connection, queue: list[Any]) -> Any:
         job = queue.pop(0)
@@ -168,8 +175,8 @@ def _worker(end: Connection, work: Work, held: Any) -> None:
             end.send(("failed", (error, "")))
         except OSError as error:
             end.send(("failed", (FileTrouble.told(error), "")))
-        except Exception:
-            end.send(("failed", (None, traceback.format_exc())))
+        except Exception as error:
+            end.send(("failed", (fault_of_others(error), traceback.format_exc())))
 
 
 def _throttled(end: Connection) -> Report:

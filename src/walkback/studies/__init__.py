@@ -30,4 +30,5 @@ studies: Registry[Study] = Registry(
         "temporal-replay": "walkback.studies.temporal_replay:STUDY",
         "threshold-sensitivity": "walkback.studies.threshold_sensitivity:STUDY",
     },
+    base=Study,
 )

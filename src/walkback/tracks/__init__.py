@@ -29,4 +29,5 @@ tracks: Registry[Track] = Registry(
         "reference": "walkback.tracks.reference_validity:track",
         "resume": "walkback.tracks.resume:track",
     },
+    base=Track,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import sys
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ def find_tracks(wanted: Sequence[int | str] = (), file: str | Path | None = None
     if file is not None:
         for name, track in read_tracks(Path(file)).items():
             held.register(name)(track)
-    names = [str(name) for name in wanted] or sorted(held, key=_natural)
+    names = [str(name) for name in wanted] or sorted(held, key=natural)
     found = {name: held[name] for name in names}
     for name, track in found.items():
         if str(track.id) != name:
@@ -40,6 +41,7 @@ def find_tracks(wanted: Sequence[int | str] = (), file: str | Path | None = None
 
 def read_tracks(path: Path) -> dict[str, Track]:
     """Every track that a file defines, by id; those that it imported from elsewhere are not its own."""
+    path = path.resolve()  # before the file is run, which may go elsewhere
     own = tracks_made_in(_import(path).__name__)
     if not own:
         raise BadInput(
@@ -49,7 +51,7 @@ def read_tracks(path: Path) -> dict[str, Track]:
     if twice:
         raise BadInput(f"{path} defines two tracks with the id {twice[0]!r}.")
     for track in own:
-        track.source = str(path.resolve())
+        track.source = str(path)
     return {str(track.id): track for track in own}
 
 
@@ -76,7 +78,7 @@ def _import(path: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.append(folder)  # last, so that nothing in it hides a library
     note_read(path)
-    started = time.time()
+    started, here = time.time(), Path.cwd()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
             spec.loader.exec_module(module)
@@ -90,10 +92,12 @@ def _import(path: Path) -> ModuleType:
         del sys.modules[name]
         told = " ".join(f"{type(error).__name__}: {error}".split())
         raise BadInput(f"{path} cannot be imported: {told}.") from None
+    finally:
+        os.chdir(here)
     own_modules(started)
     return module
 
 
-def _natural(name: str) -> tuple[int, float, str]:
+def natural(name: str) -> tuple[int, float, str]:
     """2 before 10, numbers before names."""
     return (0, float(name), "") if name.isdecimal() else (1, 0.0, name)

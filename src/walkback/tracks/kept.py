@@ -39,8 +39,12 @@ def key_of(track: Track, control: str | None, *, seed: int, full: bool) -> str:
 
 
 def _source_hash(track: Track) -> str:
-    """Of the file that holds the experiment, wherever that is."""
-    file = inspect.getsourcefile(inspect.unwrap(track.function)) or track.source
+    """Of the file that holds the experiment, or else the track; what was typed lies in none."""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(track.function))
+    except TypeError:  # an object that can be called
+        file = None
+    file = file if file and Path(file).is_file() else track.source
     return hash_as_read(file) if file else ""
 
 

@@ -76,6 +76,6 @@ def _own_files() -> list[Path]:
     places += [*site.getsitepackages(), site.getusersitepackages()]
     elsewhere = [PACKAGE, *(Path(place).resolve() for place in places)]
     files = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
-    found = [Path(file).resolve() for file in files if file.endswith(".py")]
+    found = [Path(file).resolve() for file in files - {"None"}]
     own = [file for file in found if not any(file.is_relative_to(place) for place in elsewhere)]
     return sorted(file for file in own if file.is_file())

@@ -93,7 +93,8 @@ def run_arm(
     skipped = error = trace = ""
     with Meter() as meter, _quiet(lab.stream("everything else")):
         try:
-            track.function(lab)
+            with _children_end_here():
+                track.function(lab)
             if lab.unreported:
                 raise Misreported(f"The experiment ended without reporting {lab.unreported[0]!r}.")
         except Caught:
@@ -294,6 +295,20 @@ def _quiet(seed: int) -> Iterator[None]:
             os.chdir(folder)
             random.setstate(python)
             np.random.set_state(legacy)
+
+
+@contextlib.contextmanager
+def _children_end_here() -> Iterator[None]:
+    """A process that an experiment forks ends with it: it must not go on and answer in its place."""
+    here, code = os.getpid(), 0
+    try:
+        yield
+    except BaseException as problem:
+        code = problem.code if isinstance(problem, SystemExit) and isinstance(problem.code, int) else 1
+        raise
+    finally:
+        if os.getpid() != here:
+            os._exit(code)
 
 
 def _told(problem: BaseException) -> str:

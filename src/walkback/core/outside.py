@@ -1,0 +1,62 @@
+"""Code of others that walkback runs: rules, nets, data sets and tracks that it did not bring itself.
+
+A run is a function of that code too, so its hash belongs to the run; and what goes wrong in it is not
+walkback's fault, so the person who meets the error is told whose it is.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from walkback.core.canonical import sha256
+from walkback.core.errors import WalkbackError
+
+OURS = "walkback"
+_PACKAGES: set[str] = set()
+
+
+class OutsideFault(WalkbackError):
+    """An error that was raised in somebody else's rule, net or data set."""
+
+    kind = "outside"
+
+
+def package_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def note_outside(module: str) -> None:
+    """Something of this module is run by name from now on."""
+    if package_of(module) != OURS:
+        _PACKAGES.add(package_of(module))
+
+
+def fault_of_others(error: BaseException) -> OutsideFault | None:
+    """The error told as theirs, if the last step that was theirs or ours was theirs."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        package = package_of(str(frame.f_globals.get("__name__", "")))
+        if package == OURS:
+            return None
+        if package in _PACKAGES:
+            where = f"line {line} of {Path(frame.f_code.co_filename).name}"
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            return OutsideFault(f"{said} ({where}).", f"The error is in {package}, not in walkback.")
+    return None
+
+
+def code_of(thing: Any) -> str:
+    """The hash of the package that a thing comes from; nothing for walkback's own."""
+    module = str(getattr(thing, "__module__", "") or "")
+    package = package_of(module)
+    if package in ("", OURS):
+        return ""
+    root = sys.modules.get(package)
+    folders = [Path(folder) for folder in getattr(root, "__path__", ())]
+    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
+    if not files and getattr(root, "__file__", None):
+        files = [Path(str(getattr(root, "__file__", "")))]
+    told = "".join(f"{file.name} {sha256(file.read_bytes())}\n" for file in files if file.is_file())
+    return f"{package} {sha256(told.encode())[:16]}"
