@@ -18,14 +18,14 @@ from walkback.studies.study import SEEDS, Arm, Study
 
 MEAN = f"{DATA}(augment=crop-flip-mean)"
 SHORT = Arm(("bp", "dfa", "frozen"), NET, MEAN, seeds=SEEDS[:1], recipe=recipe(SHORT_EPOCHS))
-LONG = Arm(("bp", "frozen"), NET, MEAN, recipe=recipe(PAPER_EPOCHS))
+LONG = replace(SHORT, seeds=SEEDS, recipe=recipe(PAPER_EPOCHS))
 
 
 def border_table(answers: Answers) -> list[Table]:
     """Each rule with a black border and with one of the mean colour, at both lengths."""
     lines = []
     for usual, arm in ((penalty.ARM, SHORT), (five_rule.ARM, LONG)):
-        for rule in arm.rules:
+        for rule in SHORT.rules:
             both = answers.without_and_with(usual, rule, arm)
             for border, answer in zip(("black", "mean colour"), both, strict=True):
                 lines.append(Line({"rule": rule, "border": border}, answer))

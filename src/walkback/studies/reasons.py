@@ -112,14 +112,13 @@ def of_recipes(answers: Answers, rule: str) -> str:
 
 
 def _border(answers: Answers, rule: str) -> str:
-    """The colour around crops, at each length at which it was changed for this rule."""
+    """The colour around crops, at both lengths."""
     lengths = ((border.SHORT, penalty.ARM, "penalty"), (border.LONG, five_rule.ARM, "five-rule"))
     told = (
         _effect(
             "A border of the mean colour", answers.one(arm, rule), answers.one(usual, rule), "border", main
         )
         for arm, usual, main in lengths
-        if rule in arm.rules
     )
     return " ".join(dict.fromkeys(told))
 
