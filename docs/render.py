@@ -26,7 +26,7 @@ from walkback.store.files import write_atomic
 from walkback.studies import five_rule, paper, studies
 from walkback.studies.agreement import points_of
 from walkback.studies.answers import Answers, data_of
-from walkback.studies.reasons import ep_against_frozen, stem_effect, weak_penalty
+from walkback.studies.reasons import border_effect, ep_against_frozen, stem_effect, weak_penalty
 from walkback.tracks import Track
 from walkback.tracks.find import find_tracks
 
@@ -164,6 +164,7 @@ def results_pages(
         "ep_against_frozen": ep_against_frozen(),
         "weak_penalty": weak_penalty(answers),
         "stem_effect": stem_effect(answers),
+        "border_effect": border_effect(answers),
         "nets": [(name, drawings[name].text.caption.split(",")[0]) for name in nets],
     }
     templates = Environment(loader=FileSystemLoader(PAGES), undefined=StrictUndefined, trim_blocks=True)

@@ -29,6 +29,7 @@ from walkback.store.bundle import Member
 from walkback.studies import (
     agreement,
     batch_size,
+    border,
     controls,
     cross_architecture,
     feedback_draw,
@@ -344,6 +345,15 @@ def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied,
     assert "Without the penalty" not in reasons.weak_penalty(Answers(copied, DATA))
     take(copied, penalty.ARM, weak)
     assert "not run (walkback audit penalty)" in reasons.weak_penalty(Answers(copied, DATA))
+
+
+def test_what_the_border_does_to_the_verdict_is_told_where_both_were_run(copied, answers):
+    said = reasons.border_effect(answers)
+    assert "DFA after 30 epochs (1 seed)" in said and "DFA after 100 epochs (3 seeds)" in said
+    take(copied, border.SHORT, "dfa")
+    assert "30 epochs" not in reasons.border_effect(Answers(copied, DATA))
+    take(copied, border.LONG, "dfa")
+    assert reasons.border_effect(Answers(copied, DATA)).endswith("not run.")
 
 
 def test_every_number_of_the_paper_has_its_place_in_the_comparison(answers):

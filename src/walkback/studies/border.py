@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from walkback.report.answer import ACCURACY, STATE, VALIDITY, Line, measured_table
+from walkback.report.answer import ACCURACY, NOT_RUN, STATE, VALIDITY, Answer, Line, measured_table
 from walkback.report.table import Column, Table
 from walkback.studies import five_rule, penalty
 from walkback.studies.answers import Answers
@@ -18,6 +18,7 @@ from walkback.studies.study import SEEDS, Arm, Study
 
 MEAN = f"{DATA}(augment=crop-flip-mean)"
 SHORT = Arm(("bp", "dfa", "frozen"), NET, MEAN, seeds=SEEDS[:1], recipe=recipe(SHORT_EPOCHS))
+BORDERS = ("black", "mean colour")
 LONG = replace(SHORT, seeds=SEEDS, recipe=recipe(PAPER_EPOCHS))
 
 
@@ -27,12 +28,20 @@ def border_table(answers: Answers) -> list[Table]:
     for usual, arm in ((penalty.ARM, SHORT), (five_rule.ARM, LONG)):
         for rule in SHORT.rules:
             both = answers.without_and_with(usual, rule, arm)
-            for border, answer in zip(("black", "mean colour"), both, strict=True):
-                lines.append(Line({"rule": rule, "border": border}, answer))
+            for border, answer in zip(BORDERS, both, strict=True):
+                label = {"rule": rule, "border": border, "verdict": verdict_of(answer)}
+                lines.append(Line(label, answer))
     labels = [RULE, Column("border", ("border",), numeric=False)]
+    tail = [Column("verdict", ("verdict",), numeric=False)]
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY)]
     caption = "The border that random crops see, seed by seed: everything else is the same."
-    return [measured_table("border", caption, lines, labels, measures)]
+    return [measured_table("border", caption, lines, labels, measures, tail)]
+
+
+def verdict_of(answer: Answer) -> str:
+    if answer.artifact is None:
+        return NOT_RUN
+    return "baseline" if answer.artifact.role == "baseline" else answer.artifact.verdict.verdict
 
 
 STUDY = Study(

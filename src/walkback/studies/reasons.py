@@ -78,6 +78,21 @@ def stem_effect(answers: Answers) -> str:
     return " ".join(told)
 
 
+def border_effect(answers: Answers) -> str:
+    """What DFA is walked back for under each border: the scale is the input's doing too."""
+    told = ["The border of crops may change what a rule is walked back for."]
+    for arm, usual in ((border.SHORT, penalty.ARM), (border.LONG, five_rule.ARM)):
+        both = answers.without_and_with(usual, "dfa", arm)
+        if all(answer.runs for answer in both):
+            sides = "; ".join(
+                f"{name}: {border.verdict_of(answer)}, ‖h_L‖ {words.number(_mean(answer, STATE))}"
+                for name, answer in zip(border.BORDERS, both, strict=True)
+            )
+            seeds = words.plural(len(both[1].runs), "seed")
+            told.append(f"DFA after {both[1].spec['epochs']} epochs ({seeds}): {sides}.")
+    return " ".join(told) if len(told) > 1 else f"The border of crops under DFA: {NOT_RUN}."
+
+
 def _outside(answer: Answer) -> str:
     """`, with 3 of 4 layers outside the null of fresh feedback`, counted over seeds."""
     ranks = [
