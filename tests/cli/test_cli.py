@@ -347,6 +347,9 @@ def test_options_that_would_be_ignored_are_refused(trained, capsys):
     bundle = bundle_of(trained, "bp")
     refused(capsys, "diagnose", bundle, "--accuracy", "0.9", words="--accuracy goes with --model")
     refused(capsys, "diagnose", bundle, bundle, words="more than once")
+    refused(capsys, "ls", "rules", "--store", trained, words="rules lie in no store")
+    for option in (["--workers", "2"], ["--device", "cpu"]):
+        refused(capsys, "audit", "five-rule", "--judge-only", *option, words="trains nothing")
 
 
 def test_a_baseline_must_be_one_and_share_the_recipe(trained, tmp_path, capsys):

@@ -34,7 +34,7 @@ def audit(
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes; default: all cores.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="cpu, cuda or mps.")] = "cpu",
+    device: Annotated[str | None, typer.Option("--device", help="cpu (the default), cuda or mps.")] = None,
     logic: Logic = "artifact",
     json: Json = False,
 ) -> int:
@@ -55,20 +55,23 @@ def audit(
         raise BadInput(
             "--plan says what is left to train; --judge-only trains nothing.", "Give one of them."
         )
+    if judge_only and (workers is not None or device is not None):
+        raise BadInput("--judge-only trains nothing.", "Leave --workers and --device out.")
     if judge_only and data_dir is None:
         folder = Store.existing(store) if Path(store).is_dir() else Store(store)
         known = data_of(folder, [arm.data for arm in chosen.arms])
         return _show_answer(chosen, known, folder, out, logic, json)
+    device, workers = device or "cpu", workers or default_workers()
     check_device(device)
     reads = judge_only and Path(store).is_dir()
     data, folder = chosen.load(data_dir), Store.existing(store) if reads else Store(store)
     specs, held = chosen.runs(data), list(data.values())
     if plan:
-        return _show_plan(chosen, specs, folder, held, workers or default_workers(), json)
+        return _show_plan(chosen, specs, folder, held, workers, device, json)
     if not judge_only:
         if not json:
             say(f"{len(specs)} runs into {store}. {chosen.question}")
-        train_all(specs, folder, held, workers=workers or default_workers(), device=device)
+        train_all(specs, folder, held, workers=workers, device=device)
         _measure_in_full(chosen, data, folder, json)
     return _show_answer(chosen, data, folder, out, logic, json)
 
@@ -85,7 +88,13 @@ def _measure_in_full(study: Study, data: Mapping[str, Dataset], store: Store, js
 
 
 def _show_plan(
-    study: Study, specs: Sequence[RunSpec], store: Store, data: Sequence[Dataset], workers: int, json: bool
+    study: Study,
+    specs: Sequence[RunSpec],
+    store: Store,
+    data: Sequence[Dataset],
+    workers: int,
+    device: str,
+    json: bool,
 ) -> int:
     from walkback.core.spec import tell_apart
     from walkback.rules import describe_rule
@@ -97,7 +106,7 @@ def _show_plan(
     if not json and todo:
         say("Measuring what a step costs here …")
     with counted() as progress:
-        costs = costs_of(todo, data, on_progress=progress)
+        costs = costs_of(todo, data, device, on_progress=progress)
     seconds = {s: costs[s].seconds(s, items[s.data_identity], states[s]["epoch"]) for s in todo}
     left = sum(seconds.values())
     longest = max(seconds.values(), default=0.0)

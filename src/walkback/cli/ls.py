@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from walkback.cli.output import Json, StoreOption, emit_json, stdout_console
+from walkback.cli.output import Json, emit_json, stdout_console
 from walkback.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ def ls(
     check: Annotated[
         bool, typer.Option("--check", help="With rules: prove each on every net; exit code 1 if one fails.")
     ] = False,
-    store: StoreOption = "runs",
+    store: Annotated[
+        str | None, typer.Option("--store", help="With bundles: the folder they lie in; default: runs.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """List rules, nets, data sets, studies, tracks, quantities, thresholds, or the bundles of a store."""
@@ -31,7 +33,9 @@ def ls(
         raise UnknownName(f"There is no list of {noun!r}.", f"Choose: {', '.join(_LISTS)}.")
     if check and noun != "rules":
         raise BadInput("--check is for rules.")
-    rows = _checked_rules() if check else _LISTS[noun](store)
+    if store is not None and noun != "bundles":
+        raise BadInput(f"{noun} lie in no store: --store is for bundles.")
+    rows = _checked_rules() if check else _LISTS[noun](store or "runs")
     failed = check and any(net["status"] == "fail" for row in rows for net in row["check"].values())
     if json:
         emit_json({noun: rows})
