@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background: tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from jaxtyping import install_import_hook
 

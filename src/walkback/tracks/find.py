@@ -41,7 +41,7 @@ def find_tracks(wanted: Sequence[int | str] = (), file: str | Path | None = None
 
 def read_tracks(path: Path) -> dict[str, Track]:
     """Every track that a file defines, by id; those that it imported from elsewhere are not its own."""
-    path = path.resolve()  # before the file is run, which may go elsewhere
+    source = str(path.resolve())  # before the file is run, which may go elsewhere
     own = tracks_made_in(_import(path).__name__)
     if not own:
         raise BadInput(
@@ -51,7 +51,7 @@ def read_tracks(path: Path) -> dict[str, Track]:
     if twice:
         raise BadInput(f"{path} defines two tracks with the id {twice[0]!r}.")
     for track in own:
-        track.source = str(path)
+        track.source = source
     return {str(track.id): track for track in own}
 
 
@@ -68,7 +68,7 @@ def _import(path: Path) -> ModuleType:
     if not path.is_file():
         raise BadInput(f"There is no file {path}.", "Write one: walkback verify --new NAME.")
     name = f"walkback_tracks_{sha256(str(path.resolve()).encode())[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise BadInput(f"{path} is not a Python file.", "Its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
