@@ -24,7 +24,7 @@ def train_all(
     with RunProgress(sum(steps.values()), done).shown() as progress:
         failures = run_many(specs, store, data, workers=workers, device=device, on_progress=progress)
     for failure in failures:
-        say(f"{failure.spec.name}: {' '.join(filter(None, (failure.traceback, str(failure.error or ''))))}")
+        say(f"{failure.spec.name}: {failure.traceback}{failure.error or ''}")
     if failures:
         first = failures[0]
         if first.error is None:

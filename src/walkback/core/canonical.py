@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 
@@ -21,6 +22,14 @@ def content_id(thing: Any) -> str:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def hash_code(folder: Path) -> str:
+    """Of every Python file in a folder and below, by place and content."""
+    files = sorted(folder.rglob("*.py"))
+    return sha256(
+        "".join(f"{f.relative_to(folder).as_posix()} {sha256(f.read_bytes())}\n" for f in files).encode()
+    )
 
 
 def plain(thing: Any) -> Any:

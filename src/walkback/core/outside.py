@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from walkback.core.canonical import sha256
+from walkback.core.canonical import content_id, hash_code, sha256
 from walkback.core.errors import WalkbackError
 
 OURS = "walkback"
@@ -54,9 +54,8 @@ def code_of(thing: Any) -> str:
     if package in ("", OURS):
         return ""
     root = sys.modules.get(package)
-    folders = [Path(folder) for folder in getattr(root, "__path__", ())]
-    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
-    if not files and getattr(root, "__file__", None):
-        files = [Path(str(getattr(root, "__file__", "")))]
-    told = "".join(f"{file.name} {sha256(file.read_bytes())}\n" for file in files if file.is_file())
-    return f"{package} {sha256(told.encode())[:16]}"
+    found = [hash_code(Path(folder)) for folder in getattr(root, "__path__", ())]
+    file = Path(getattr(root, "__file__", None) or "")
+    if not found and file.is_file():
+        found = [sha256(file.read_bytes())]
+    return f"{package} {content_id(found)}"

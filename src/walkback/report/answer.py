@@ -44,6 +44,13 @@ class Answer:
     def artifact(self) -> Judged | None:
         return None if self.case is None else self.case.judge()
 
+    @property
+    def verdict(self) -> str:
+        """In the words of a table; a baseline gets none, and a run that is not there is said not to be."""
+        if self.artifact is None:
+            return NOT_RUN
+        return "baseline" if self.artifact.role == "baseline" else self.artifact.verdict.verdict
+
     @cached_property
     def paper(self) -> Judged | None:
         return None if self.case is None else self.case.judge(logic="paper")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from walkback.report.answer import ACCURACY, NOT_RUN, STATE, VALIDITY, Answer, Line, measured_table
+from walkback.report.answer import ACCURACY, STATE, VALIDITY, Line, measured_table
 from walkback.report.table import Column, Table
 from walkback.studies import five_rule, penalty
 from walkback.studies.answers import Answers
@@ -29,19 +29,13 @@ def border_table(answers: Answers) -> list[Table]:
         for rule in SHORT.rules:
             both = answers.without_and_with(usual, rule, arm)
             for border, answer in zip(BORDERS, both, strict=True):
-                label = {"rule": rule, "border": border, "verdict": verdict_of(answer)}
+                label = {"rule": rule, "border": border, "verdict": answer.verdict}
                 lines.append(Line(label, answer))
     labels = [RULE, Column("border", ("border",), numeric=False)]
     tail = [Column("verdict", ("verdict",), numeric=False)]
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY)]
     caption = "The border that random crops see, seed by seed: everything else is the same."
     return [measured_table("border", caption, lines, labels, measures, tail)]
-
-
-def verdict_of(answer: Answer) -> str:
-    if answer.artifact is None:
-        return NOT_RUN
-    return "baseline" if answer.artifact.role == "baseline" else answer.artifact.verdict.verdict
 
 
 STUDY = Study(

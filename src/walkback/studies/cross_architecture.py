@@ -186,9 +186,8 @@ def _fires(answer: Answer) -> Row:
     if judged is None:
         return dict.fromkeys(("D1", "D2", "D3", "verdict"), NOT_RUN)
     d1, d2, d3 = judged.verdict.reasons
-    verdict = "baseline" if judged.role == "baseline" else judged.verdict.verdict
     depth = "baseline" if judged.role == "baseline" else words.fires(d3)
-    return {"D1": d1.seeds, "D2": d2.seeds, "D3": depth, "verdict": verdict}
+    return {"D1": d1.seeds, "D2": d2.seeds, "D3": depth, "verdict": answer.verdict}
 
 
 def figures(answers: Answers) -> list[Drawing]:

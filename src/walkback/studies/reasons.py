@@ -85,7 +85,7 @@ def border_effect(answers: Answers) -> str:
         both = answers.without_and_with(usual, "dfa", arm)
         if all(answer.runs for answer in both):
             sides = "; ".join(
-                f"{name}: {border.verdict_of(answer)}, ‖h_L‖ {words.number(_mean(answer, STATE))}"
+                f"{name}: {answer.verdict}, ‖h_L‖ {words.number(_mean(answer, STATE))}"
                 for name, answer in zip(border.BORDERS, both, strict=True)
             )
             seeds = words.plural(len(both[1].runs), "seed")

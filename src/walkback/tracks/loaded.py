@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from walkback.core.canonical import sha256
+from walkback.core.canonical import hash_code, sha256
 from walkback.store.provenance import installed
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -61,8 +61,7 @@ def hash_of(file: str | Path) -> str:
 @functools.cache
 def package_hash() -> str:
     """Of all of walkback."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    return sha256("".join(f"{f.relative_to(PACKAGE).as_posix()} {hash_of(f)}\n" for f in files).encode())
+    return hash_code(PACKAGE)
 
 
 @functools.cache
