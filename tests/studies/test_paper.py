@@ -21,9 +21,11 @@ from walkback.core.spec import RunSpec
 from walkback.judge.replay import histories
 from walkback.judge.sweep import CHECKS, firing_rates
 from walkback.judge.thresholds import Thresholds
+from walkback.report import answer as report_answer
 from walkback.report.figures import save_figure
 from walkback.report.markdown import render_table
 from walkback.report.published import NUMBERS, Published, published, unclamped
+from walkback.rules import resolve_rule
 from walkback.store import Store
 from walkback.store.bundle import Member
 from walkback.studies import (
@@ -36,6 +38,7 @@ from walkback.studies import (
     five_rule,
     paper,
     penalty,
+    penalty_reduction,
     reasons,
     schedule,
     temporal_replay,
@@ -345,6 +348,38 @@ def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied,
     assert "Without the penalty" not in reasons.weak_penalty(Answers(copied, DATA))
     take(copied, penalty.ARM, weak)
     assert "not run (walkback audit penalty)" in reasons.weak_penalty(Answers(copied, DATA))
+
+
+def test_the_weak_penalty_is_told_beside_every_control_that_was_run(copied, answers):
+    controls_of = {
+        "With a border of the mean colour": (border.SHORT, penalty.RULES["dfa"][1]),
+        "With the penalty averaged over features": (penalty_reduction.ARM, penalty_reduction.RULES[0]),
+        "With the error summed over the batch besides": (penalty_reduction.ARM, penalty_reduction.RULES[2]),
+    }
+    for told, (arm, rule) in controls_of.items():
+        assert told in reasons.weak_penalty(answers)
+        take(copied, arm, rule)
+        assert told not in reasons.weak_penalty(Answers(copied, DATA))
+
+
+def test_a_penalised_number_is_told_under_each_reading_of_the_penalty_or_said_not_to_have_been_run(
+    copied, answers
+):
+    (point,) = [p for p in agreement.points_of(answers) if p.what == "dfa+penalty(0.01): ‖h_L‖"]
+    assert "averaged over features: " in point.why and "not run" not in point.why
+    take(copied, penalty_reduction.ARM, penalty_reduction.RULES[3])
+    said = reasons.of_reductions(Answers(copied, DATA), report_answer.STATE)
+    assert said.endswith("besides: not run (walkback audit penalty-reduction decides it).")
+    assert said.count("not run") == 1
+
+
+def test_an_error_summed_over_the_batch_makes_the_penalty_beside_it_smaller_by_the_batch():
+    weights = [
+        resolve_rule(penalty_reduction.rule_of("1e-2", reading)).plus[0].params
+        for reading in penalty_reduction.READINGS
+    ]
+    assert [w["over"] for w in weights] == ["sum", "mean", "mean"]
+    assert weights[1]["weight"] == 1e-2 and weights[2]["weight"] == 1e-2 / 128
 
 
 def test_what_the_border_does_to_the_verdict_is_told_where_both_were_run(copied, answers):

@@ -24,7 +24,7 @@ studies: Registry[Study] = Registry(
         "five-rule": "walkback.studies.five_rule:STUDY",
         "paper": "walkback.studies.paper:STUDY",
         "penalty": "walkback.studies.penalty:STUDY",
-        "penalty-mean": "walkback.studies.penalty_mean:STUDY",
+        "penalty-reduction": "walkback.studies.penalty_reduction:STUDY",
         "schedule": "walkback.studies.schedule:STUDY",
         "stem": "walkback.studies.stem:STUDY",
         "temporal-replay": "walkback.studies.temporal_replay:STUDY",

@@ -82,7 +82,6 @@ def points_of(answers: Answers) -> list[Point]:
     strong = answers.one(controls.SHORT, penalty.RULES["dfa"][-1])
     early = dfa.at(1)
     rows = (("dfa, epoch 1", early), ("dfa, converged", dfa), (strong.name, strong))
-    averaged = reasons.of_averaging(answers)
     return [
         _point("bp, accuracy", bp, ACCURACY, reasons.of_recipes(answers, "bp")),
         _point(
@@ -102,7 +101,14 @@ def points_of(answers: Answers) -> list[Point]:
         _point("dfa, ‖h_L‖", dfa, STATE, reasons.of_scale(answers)),
         _point("dfa, ‖g_L‖", dfa, REFERENCE, reasons.of_batch(dfa)),
         _point("bp, ‖g_L‖", bp, REFERENCE, reasons.of_batch(bp)),
-        *(_point("‖g_L‖", answer, REFERENCE, reasons.of_batch(answer), row) for row, answer in rows),
+        *(_point("‖g_L‖", answer, REFERENCE, reasons.of_batch(answer), row) for row, answer in rows[:2]),
+        _point(
+            "‖g_L‖",
+            strong,
+            REFERENCE,
+            f"{reasons.of_batch(strong)} {reasons.of_reductions(answers, REFERENCE)}",
+            strong.name,
+        ),
         *(
             _point(
                 "deep cosine",
@@ -117,12 +123,15 @@ def points_of(answers: Answers) -> list[Point]:
             "deep cosine",
             strong,
             CLAMPED,
-            f"{reasons.of_clamp(strong, strong.name)} {averaged}",
+            f"{reasons.of_clamp(strong, strong.name)} {reasons.of_reductions(answers, CLAMPED)}",
             strong.name,
         ),
         _point("deep cosine", early, controls.NULL[0], "", controls.FRESH),
-        *(_point("ρ", answer, RHO, reasons.of_rho(answer), row) for row, answer in rows),
-        _point("‖h_L‖", strong, STATE, averaged, strong.name),
+        *(_point("ρ", answer, RHO, reasons.of_rho(answer), row) for row, answer in rows[:2]),
+        _point(
+            "ρ", strong, RHO, f"{reasons.of_rho(strong)} {reasons.of_reductions(answers, RHO)}", strong.name
+        ),
+        _point("‖h_L‖", strong, STATE, reasons.of_reductions(answers, STATE), strong.name),
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from walkback.report.answer import ACCURACY, STATE, VALIDITY, Line, measured_table
+from walkback.report.answer import ACCURACY, EXACT, STATE, VALIDITY, Line, measured_table
 from walkback.report.table import Column, Table
 from walkback.studies import five_rule, penalty
 from walkback.studies.answers import Answers
@@ -17,23 +17,24 @@ from walkback.studies.five_rule import RULE
 from walkback.studies.study import SEEDS, Arm, Study
 
 MEAN = f"{DATA}(augment=crop-flip-mean)"
-SHORT = Arm(("bp", "dfa", "frozen"), NET, MEAN, seeds=SEEDS[:1], recipe=recipe(SHORT_EPOCHS))
+RULES = ("bp", "dfa", "frozen")
+SHORT = Arm((*RULES, *penalty.RULES["dfa"][1:]), NET, MEAN, seeds=SEEDS[:1], recipe=recipe(SHORT_EPOCHS))
 BORDERS = ("black", "mean colour")
-LONG = replace(SHORT, seeds=SEEDS, recipe=recipe(PAPER_EPOCHS))
+LONG = replace(SHORT, rules=RULES, seeds=SEEDS, recipe=recipe(PAPER_EPOCHS))
 
 
 def border_table(answers: Answers) -> list[Table]:
     """Each rule with a black border and with one of the mean colour, at both lengths."""
     lines = []
     for usual, arm in ((penalty.ARM, SHORT), (five_rule.ARM, LONG)):
-        for rule in SHORT.rules:
+        for rule in arm.rules:
             both = answers.without_and_with(usual, rule, arm)
             for border, answer in zip(BORDERS, both, strict=True):
-                label = {"rule": rule, "border": border, "verdict": answer.verdict}
+                label = {"rule": answer.name, "border": border, "verdict": answer.verdict}
                 lines.append(Line(label, answer))
     labels = [RULE, Column("border", ("border",), numeric=False)]
     tail = [Column("verdict", ("verdict",), numeric=False)]
-    measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY)]
+    measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY, EXACT)]
     caption = "The border that random crops see, seed by seed: everything else is the same."
     return [measured_table("border", caption, lines, labels, measures, tail)]
 

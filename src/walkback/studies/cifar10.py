@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 NET, DATA = "resmlp", "cifar10"
+BATCH = 128
 PAPER_EPOCHS, SHORT_EPOCHS, FEW_EPOCHS = 100, 30, 10
 
 
-def recipe(epochs: int, schedule: str = "cosine", batch: int = 128) -> dict[str, Any]:
+def recipe(epochs: int, schedule: str = "cosine", batch: int = BATCH) -> dict[str, Any]:
     """AdamW, rate 1e-3, decay .01, batches of 128. The paper states no schedule: cosine is ours."""
     return {"epochs": epochs, "lr": 1e-3, "weight_decay": 0.01, "batch": batch, "schedule": schedule}

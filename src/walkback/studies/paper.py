@@ -23,7 +23,7 @@ from walkback.studies import (
     feedback_draw,
     five_rule,
     penalty,
-    penalty_mean,
+    penalty_reduction,
     schedule,
     stem,
     temporal_replay,
@@ -50,7 +50,7 @@ PARTS = (
     stem.STUDY,
     batch_size.STUDY,
     border.STUDY,
-    penalty_mean.STUDY,
+    penalty_reduction.STUDY,
     feedback_draw.STUDY,
 )
 ARMS = tuple(arm for study in PARTS for arm in study.arms)

@@ -17,7 +17,6 @@ from walkback.report.answer import (
     GAMMA,
     NOT_RUN,
     REFERENCE,
-    RHO,
     STATE,
     Answer,
     Measure,
@@ -30,7 +29,7 @@ from walkback.studies import (
     feedback_draw,
     five_rule,
     penalty,
-    penalty_mean,
+    penalty_reduction,
     schedule,
     stem,
 )
@@ -60,10 +59,16 @@ def weak_penalty(answers: Answers) -> str:
     without, weak = answers.of(penalty.ARM, penalty.RULES["dfa"][:2])
     if not weak.runs:
         return f"What {weak.name} does to scale and direction: {NOT_RUN} (walkback audit penalty)."
+    asked = [
+        (f"Under {weak.name}", weak),
+        ("Without the penalty", without),
+        ("With a border of the mean colour", answers.one(border.SHORT, penalty.RULES["dfa"][1])),
+        *_reductions(answers, penalty.WEIGHTS[0]),
+    ]
     told = " ".join(
         f"{name} ‖h_L‖ is {words.number(_mean(answer, STATE))}, the exact deep cosine "
         f"{words.cosine(_mean(answer, EXACT))}{_outside(answer)}."
-        for name, answer in ((f"Under {weak.name}", weak), ("Without the penalty", without))
+        for name, answer in asked
         if answer.runs
     )
     return f"A weak penalty could relieve the scale and leave the direction where it was. {told}"
@@ -335,14 +340,23 @@ def of_clamp(answer: Answer, row: str) -> str:
     return f"{said} Ours: {words.cosine(clamped)} clamped, {words.cosine(exact)} exact."
 
 
-def of_averaging(answers: Answers) -> str:
-    """The penalised net with the penalty averaged over features instead of summed."""
-    other = answers.one(penalty_mean.ARM, penalty_mean.RULES[-1])
-    norm, cosine, rho = (_mean(other, measure) for measure in (STATE, CLAMPED, RHO))
-    if norm is None or cosine is None:
-        return f"A penalty averaged over features: {NOT_RUN} (walkback audit penalty-mean decides it)."
-    said = f"A penalty averaged over features gives ‖h_L‖ {words.number(norm)} and a deep cosine of "
-    return f"{said}{words.cosine(cosine)}" + ("." if rho is None else f", ρ {words.cosine(rho)}.")
+def of_reductions(answers: Answers, measure: Measure) -> str:
+    """A number of the penalised net under the other readings of what its penalty is averaged over."""
+    return " ".join(
+        f"{told}: {NOT_RUN} (walkback audit penalty-reduction decides it)."
+        if value is None
+        else f"{told}: {measure.show(value)}."
+        for told, answer in _reductions(answers, penalty.WEIGHTS[-1])
+        for value in [_mean(answer, measure)]
+    )
+
+
+def _reductions(answers: Answers, weight: str) -> list[tuple[str, Answer]]:
+    readings = {
+        penalty_reduction.AVERAGED: "With the penalty averaged over features",
+        penalty_reduction.ERROR_SUMMED: "With the error summed over the batch besides",
+    }
+    return [(told, penalty_reduction.read_as(answers, weight, by)) for by, told in readings.items()]
 
 
 def of_rho(answer: Answer) -> str:

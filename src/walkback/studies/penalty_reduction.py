@@ -1,0 +1,73 @@
+"""`penalty-reduction`: one seed, the control for what the paper's penalty is summed and averaged over.
+
+But for its ε AdamW does not see the scale of a gradient, so whether an error is summed or averaged over a
+batch changes nothing, until a penalty stands beside it.
+"""
+
+from __future__ import annotations
+
+from walkback.report.answer import (
+    ACCURACY,
+    CLAMPED,
+    EXACT,
+    RHO,
+    STATE,
+    VALIDITY,
+    Answer,
+    Line,
+    measured_table,
+)
+from walkback.report.table import Column, Table
+from walkback.studies import penalty
+from walkback.studies.answers import Answers
+from walkback.studies.cifar10 import BATCH, DATA, NET, SHORT_EPOCHS, recipe
+from walkback.studies.five_rule import RULE
+from walkback.studies.study import SEEDS, Arm, Study
+
+SUMMED, AVERAGED, ERROR_SUMMED = READINGS = ("sum", "mean", "mean, error summed")
+
+
+def rule_of(weight: str, reading: str) -> str:
+    """DFA under a penalty of this weight, as one reading of the paper has it."""
+    if reading == SUMMED:
+        return f"dfa+penalty({weight})"
+    beside_error = float(weight) / (BATCH if reading == ERROR_SUMMED else 1)
+    return f"dfa+penalty(weight={beside_error!r},over=mean)"
+
+
+RULES = tuple(rule_of(weight, reading) for reading in READINGS[1:] for weight in penalty.WEIGHTS)
+
+ARM = Arm((*RULES, "frozen"), NET, DATA, seeds=SEEDS[:1], recipe=recipe(SHORT_EPOCHS), full=(SHORT_EPOCHS,))
+
+
+def reduction_table(answers: Answers) -> list[Table]:
+    """DFA under each weight, as each reading of the paper has it."""
+    lines = [
+        Line({"rule": f"dfa, λ = {weight}", "reading": reading}, read_as(answers, weight, reading), paper)
+        for weight in penalty.WEIGHTS
+        for paper in [read_as(answers, weight, SUMMED).name]
+        for reading in READINGS
+    ]
+    lead = [RULE, Column("over features", ("reading",), numeric=False)]
+    caption = (
+        "One penalty in three readings: summed over the features of a branch; averaged over them, which is "
+        f"a weight 256 times smaller; and averaged beside an error summed over the batch, {BATCH} times "
+        "smaller again. The paper gives numbers for λ = 1e-2, and not which of them it means."
+    )
+    measures = [ACCURACY, STATE, VALIDITY, CLAMPED, EXACT, RHO]
+    return [measured_table("penalty-reduction", caption, lines, lead, measures)]
+
+
+def read_as(answers: Answers, weight: str, reading: str) -> Answer:
+    if reading == SUMMED:
+        return answers.one(penalty.ARM, rule_of(weight, reading)).of_seeds(ARM.seeds)
+    return answers.one(ARM, rule_of(weight, reading))
+
+
+STUDY = Study(
+    "penalty-reduction",
+    "What is the paper's penalty summed and averaged over, and the error that stands beside it?",
+    (ARM,),
+    ours="the whole study",
+    tables=reduction_table,
+)
