@@ -6,7 +6,9 @@ for check in check_rule("dfa", model):
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,7 +23,7 @@ from walkback.core.spec import Call
 from walkback.measure.light import float64_twin
 from walkback.nets import Adapter, build_net, nets
 from walkback.nets.batch import Batch
-from walkback.rules import Rule, make_rule, rules
+from walkback.rules import Rule, describe_rule, make_rule, resolve_rule, rules
 
 EXACT = 1e-6
 ROUNDING = 1e-9  # of all gradients together: what a single one cannot be told from zero by, in float64
@@ -68,7 +70,7 @@ def check_rule(
             return [Check("applies", "not applicable", error.message, {})]
 
 
-def check_all(name: str, text: str | None = None) -> dict[str, list[Check]]:
+def check_all(rule: str) -> dict[str, list[Check]]:
     """One rule on every net of the registry, small."""
     found = {}
     for net_name in nets:
@@ -76,7 +78,7 @@ def check_all(name: str, text: str | None = None) -> dict[str, list[Check]]:
             torch.manual_seed(0)
             model = build_net(Call(net_name, SMALL.get(net_name, {})), FEATURES, CLASSES)
             batch = torch.randn(ROWS, FEATURES), torch.arange(ROWS) % CLASSES
-        found[net_name] = check_rule(text or name, model, *batch)
+        found[net_name] = check_rule(rule, model, *batch)
     return found
 
 
@@ -93,21 +95,33 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def rule_rows() -> list[dict[str, Any]]:
-    """Every rule with its forms, and the outcome of its checks on every net."""
+    """Every form of every rule, and the outcome of its checks on every net."""
     rows = []
     for name in rules:
-        checks = check_all(name)
-        rows.append(
-            {
-                "name": name,
-                "citation": rules[name].citation,
-                "forms": {key: list(values) for key, values in rules[name].choices.items()},
-                "ours": rules[name].ours,
-                "nets": [net for net, found in checks.items() if _status(found) != "not applicable"],
-                "check": {net: _told(found) for net, found in checks.items()},
-            }
-        )
+        for form in forms_of(name):
+            checks = check_all(str(form))
+            rows.append(
+                {
+                    "name": describe_rule(form)["label"],
+                    "written": str(form),
+                    "citation": rules[name].citation,
+                    "forms": {key: list(values) for key, values in rules[name].choices.items()},
+                    "ours": rules[name].ours,
+                    "nets": [net for net, found in checks.items() if _status(found) != "not applicable"],
+                    "check": {net: _told(found) for net, found in checks.items()},
+                }
+            )
     return rows
+
+
+def forms_of(name: str) -> list[Call]:
+    """Each combination of a rule's choices that it takes, its usual form first; equal ones once."""
+    usual, choices = resolve_rule(name), rules[name].choices
+    forms = [usual]
+    for values in itertools.product(*choices.values()):
+        with contextlib.suppress(BadInput):  # some choices exclude one another
+            forms.append(resolve_rule(Call(name, dict(zip(choices, values, strict=True)))))
+    return list({str(form): form for form in forms}.values())
 
 
 def _status(found: list[Check]) -> str:

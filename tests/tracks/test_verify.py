@@ -380,10 +380,11 @@ def test_every_pass_has_a_process_in_which_nothing_ran_before(file, workers):
 
 
 def test_what_experiments_and_files_print_does_not_reach_the_answer(file):
-    file.write_text("print('at import')\n" + STATEFUL)
+    file.write_text("import os\nprint('at import')\nos.system('echo a process of its own')\n" + STATEFUL)
     command = [sys.executable, "-m", "walkback", "verify", str(file), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert json.loads(done.stdout)["counts"]["total"] == 1 and "noise" in done.stderr
+    assert "a process of its own" in done.stderr
 
 
 def test_a_pass_may_start_processes_of_its_own(file):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from walkback.cli.output import Json, Logic, emit_json, stdout_console
 from walkback.core.errors import BadInput
+from walkback.core.outside import stdout_kept
 
 if TYPE_CHECKING:
     from walkback.core.verdict import Verdict
@@ -121,7 +121,7 @@ def judge_model(
             if len(found) != 1:
                 raise BadInput(f"{baseline} holds {len(found)} baselines; one is needed.", "Name a bundle.")
             against = found[0]
-    with contextlib.redirect_stdout(sys.stderr):  # what the model prints is not the answer
+    with stdout_kept():
         net = load_model(model, weights)
         return FAProtocol(net, x, y, baseline=against, accuracy=accuracy, logic=logic, **parts).run()
 

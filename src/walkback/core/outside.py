@@ -6,8 +6,11 @@ walkback's fault, so the person who meets the error is told whose it is.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,26 @@ def fault_of_others(error: BaseException) -> OutsideFault | None:
             said = " ".join(f"{type(error).__name__}: {error}".split())
             return OutsideFault(f"{said} ({where}).", f"The error is in {package}, not in walkback.")
     return None
+
+
+@contextlib.contextmanager
+def stdout_kept() -> Iterator[None]:
+    """What others print, in Python or in a process they start, goes to stderr: stdout is for the answer."""
+    try:
+        sys.stdout.flush()
+        kept = os.dup(1)
+    except (AttributeError, OSError, ValueError):  # a program without a stdout has none to keep
+        kept = None
+    try:
+        if kept is not None:
+            with contextlib.suppress(OSError):
+                os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def code_of(thing: Any) -> str:

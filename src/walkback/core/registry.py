@@ -8,16 +8,14 @@ to be found by the command line and its workers, as an entry point of the group 
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from walkback.core.errors import BadInput, UnknownName
-from walkback.core.outside import OURS, note_outside, package_of
+from walkback.core.outside import OURS, note_outside, package_of, stdout_kept
 
 T = TypeVar("T")
 
@@ -49,7 +47,7 @@ class Registry(Generic[T]):
         """What another package registered: importing it may print, which is no answer, and may fail."""
         where = f"The {self.kind} {point.name!r} cannot be loaded from {point.value}"
         try:
-            with contextlib.redirect_stdout(sys.stderr):
+            with stdout_kept():
                 thing = point.load()
         except (Exception, SystemExit) as error:
             told = str(error) if isinstance(error, (ImportError, AttributeError)) else repr(error)

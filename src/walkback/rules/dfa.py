@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import NotApplicable
+from walkback.core.spec import Value
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace
 from walkback.rules.base import Rule
 from walkback.rules.broadcast import feature_width, to_features, to_state
-from walkback.rules.patching import Layer, Sender, layers_in_blocks
+from walkback.rules.patching import Layer, Sender, has_parameters_below, layers_in_blocks
 
 
 class DFA(Rule):
@@ -35,6 +36,11 @@ class DFA(Rule):
     reads_states = False
     defaults = {"form": "block", "skip": "cut"}  # noqa: RUF012
     choices = {"form": ("block", "layer"), "skip": ("cut", "sum")}  # noqa: RUF012
+
+    def __init__(self, **params: Value) -> None:
+        super().__init__(**params)
+        self._seen: set[str] = set()  # paths of Linears whose place in a block is known
+        self._lowest: set[str] = set()  # the feedback of those that are the lowest
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         shapes = {tuple(h.shape) for h in trace.states}
@@ -87,9 +93,21 @@ class DFA(Rule):
 
         def sender(path: str, linear: Layer) -> Sender:
             feedback = self.get_buffer(_key(path)).to(linear.weight)
-            return lambda delta, x: to_features(self._error_of_step.to(feedback) @ feedback, x)
+
+            def send(delta: Tensor, x: Tensor) -> Tensor:
+                if x.requires_grad and path not in self._seen:
+                    self._seen.add(path)
+                    if not has_parameters_below(x):
+                        self._lowest.add(_key(path))
+                return to_features(self._error_of_step.to(feedback) @ feedback, x)
+
+            return send
 
         return {path: sender(path, linear) for path, linear in self._linears(net).items()}
+
+    def idle_feedback(self) -> set[str]:
+        """Of Linears with nothing below them in their block: what they send arrives nowhere."""
+        return set(self._lowest)
 
     def _linears(self, net: Adapter) -> dict[str, Layer]:
         return layers_in_blocks(net, "dfa(form=layer)", (nn.Linear,))

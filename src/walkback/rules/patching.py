@@ -116,6 +116,20 @@ def _gradients(
     return own, bias
 
 
+def has_parameters_below(x: Tensor) -> bool:
+    """Whether any parameter took part in making x, as far down as its graph was not cut."""
+    waiting, seen = [x.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(getattr(node, "variable", None), nn.Parameter):
+            return True
+        waiting.extend(below for below, _ in node.next_functions)
+    return False
+
+
 def transposed(layer: Layer, feedback: Tensor, delta: Tensor, x: Tensor) -> Tensor:
     """δ sent down through the layer as if its weight were the feedback, which has the weight's shape."""
     if isinstance(layer, nn.Linear):

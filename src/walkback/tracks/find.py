@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import sys
@@ -14,6 +13,7 @@ from types import ModuleType
 
 from walkback.core.canonical import sha256
 from walkback.core.errors import BadInput, WalkbackError
+from walkback.core.outside import stdout_kept
 from walkback.core.registry import Registry
 from walkback.tracks import Track, tracks
 from walkback.tracks.loaded import note_read, own_modules
@@ -80,7 +80,7 @@ def _import(path: Path) -> ModuleType:
     note_read(path)
     started, here = time.time(), Path.cwd()
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
+        with stdout_kept():
             spec.loader.exec_module(module)
     except WalkbackError as error:
         del sys.modules[name]
