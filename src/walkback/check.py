@@ -78,7 +78,11 @@ def check_all(rule: str) -> dict[str, list[Check]]:
             torch.manual_seed(0)
             model = build_net(Call(net_name, SMALL.get(net_name, {})), FEATURES, CLASSES)
             batch = torch.randn(ROWS, FEATURES), torch.arange(ROWS) % CLASSES
-        found[net_name] = check_rule(rule, model, *batch)
+        try:
+            found[net_name] = check_rule(rule, model, *batch)
+        except Exception as error:  # one that breaks does not take the others away
+            told = f"It breaks: {type(error).__name__}: {error}"
+            found[net_name] = [Check("runs", "fail", told, {})]
     return found
 
 
@@ -139,10 +143,13 @@ def _batch(net: Adapter, x: Batch | None, y: Tensor | None) -> tuple[Batch, Tens
     if (x is None) != (y is None):
         raise BadInput("Give inputs and labels, or neither.")
     if x is None or y is None:
-        stem = next(m for m in net.model.modules() if isinstance(m, nn.Linear))
-        x = torch.randn(ROWS, stem.in_features)
-        head = [m for m in net.model.modules() if isinstance(m, nn.Linear)][-1]
-        y = torch.arange(ROWS) % head.out_features
+        linears = [m for m in net.model.modules() if isinstance(m, nn.Linear)]
+        if not linears:
+            raise BadInput(
+                "A net without an nn.Linear does not tell how wide its inputs are.", "Give x and y."
+            )
+        x = torch.randn(ROWS, linears[0].in_features)
+        y = torch.arange(ROWS) % linears[-1].out_features
     return net.prepare(x, y)
 
 
@@ -188,6 +195,13 @@ def _feedback(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
     held = {key: tensor for key, tensor in held.items() if key not in rule.idle_feedback()}
     if not held:
         return
+    if not _says_whether_drawn(rule):
+        sentence = (
+            f"It holds {next(iter(held))} and does not say if that is drawn feedback. Set has_feedback: "
+            "its null depends on it."
+        )
+        yield Check("feedback", "fail", sentence, {"held": sorted(held)})
+        return
     reaches = {key: _changed_by(tensor, rule, net, x, y) for key, tensor in held.items()}
     exact = _of_the_head_alone(net)
     for key, changed in reaches.items():
@@ -200,6 +214,11 @@ def _feedback(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
     most = max(map(len, reaches.values()))
     sentence = f"All {len(held)} feedback tensors are used; the widest changes {most} gradients."
     yield Check("feedback", "pass", sentence, reaches)
+
+
+def _says_whether_drawn(rule: Rule) -> bool:
+    kinds = [kind for kind in type(rule).__mro__ if kind is not Rule]
+    return any("has_feedback" in vars(thing) for thing in (rule, *kinds))
 
 
 def _of_the_head_alone(net: Adapter) -> set[str]:

@@ -296,9 +296,11 @@ def test_fa_refuses_what_it_could_not_transport_through(net, batch):
 
     for model, words in ((Scaled, "something lies between the blocks"), (Deeper, "this model does more")):
         foreign = Adapter(model(12, 5, depth=3, width=16).double())
-        rule = ready_rule("fa", foreign, *batch)
         with pytest.raises(NotApplicable, match=words):
-            rule.credits(foreign.probe(*batch))
+            ready_rule("fa", foreign, *batch)
+        drawn = ready_rule("fa", net, *batch)  # as where a checkpoint is read back
+        with pytest.raises(NotApplicable, match=words):
+            drawn.credits(foreign.probe(*batch))
 
 
 def test_a_choice_that_does_not_exist_is_refused():

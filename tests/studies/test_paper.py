@@ -45,6 +45,7 @@ from walkback.studies import (
     threshold_sensitivity,
 )
 from walkback.studies.answers import Answers, data_of
+from walkback.studies.point import compare
 
 
 @pytest.fixture(scope="session")
@@ -250,17 +251,17 @@ def test_the_gradient_floor_statement_says_only_what_the_runs_carry():
 
 def test_agreement_is_two_deviations_of_both_or_a_factor_of_three():
     number = Published("t", "r", "q", 0.30, ".30 ± .01", 0.01)
-    assert agreement.compare(number, 0.319, None) == "agrees"
-    assert agreement.compare(number, 0.321, None) == "differs by +0.021"
-    assert agreement.compare(number, 0.321, 0.01) == "agrees"
+    assert compare(number, 0.319, None) == "agrees"
+    assert compare(number, 0.321, None) == "differs by +0.021"
+    assert compare(number, 0.321, 0.01) == "agrees"
     rough = Published("t", "r", "q", 1e8, "~ 1e8")
-    assert agreement.compare(rough, 2.9e8, None) == "agrees"
-    assert agreement.compare(rough, 3.1e8, None) == "3.10 times the paper's"
+    assert compare(rough, 2.9e8, None) == "agrees"
+    assert compare(rough, 3.1e8, None) == "3.10 times the paper's"
     bare = Published("t", "r", "q", 0.10, ".10")
-    assert agreement.compare(bare, 0.10, None).endswith("no spread to judge it by")
+    assert compare(bare, 0.10, None).endswith("no spread to judge it by")
     span = Published("t", "r", "q", -0.015, "−.03 … 0", reach=0.015)
-    assert agreement.compare(span, -0.029, None) == "agrees"
-    assert agreement.compare(span, 0.016, 0.001) == "differs by +0.016", "from the end that is nearer"
+    assert compare(span, -0.029, None) == "agrees"
+    assert compare(span, 0.016, 0.001) == "differs by +0.016", "from the end that is nearer"
 
 
 @pytest.mark.parametrize(
@@ -353,8 +354,8 @@ def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied,
 def test_the_weak_penalty_is_told_beside_every_control_that_was_run(copied, answers):
     controls_of = {
         "With a border of the mean colour": (border.SHORT, penalty.RULES["dfa"][1]),
-        "With the penalty averaged over features": (penalty_reduction.ARM, penalty_reduction.RULES[0]),
-        "With the error summed over the batch besides": (penalty_reduction.ARM, penalty_reduction.RULES[2]),
+        "With the penalty averaged over features": _reduced(penalty_reduction.AVERAGED, "1e-4"),
+        "With the error summed over the batch besides": _reduced(penalty_reduction.ERROR_SUMMED, "1e-4"),
     }
     for told, (arm, rule) in controls_of.items():
         assert told in reasons.weak_penalty(answers)
@@ -362,12 +363,17 @@ def test_the_weak_penalty_is_told_beside_every_control_that_was_run(copied, answ
         assert told not in reasons.weak_penalty(Answers(copied, DATA))
 
 
+def _reduced(reading, weight):
+    return penalty_reduction.ARMS[reading], penalty_reduction.rule_of(weight, reading)
+
+
 def test_a_penalised_number_is_told_under_each_reading_of_the_penalty_or_said_not_to_have_been_run(
     copied, answers
 ):
     (point,) = [p for p in agreement.points_of(answers) if p.what == "dfa+penalty(0.01): ‖h_L‖"]
     assert "averaged over features: " in point.why and "not run" not in point.why
-    take(copied, penalty_reduction.ARM, penalty_reduction.RULES[3])
+    assert point.why.count("times the paper's") + point.why.count("agrees") == 2
+    take(copied, *_reduced(penalty_reduction.ERROR_SUMMED, "1e-2"))
     said = reasons.of_reductions(Answers(copied, DATA), report_answer.STATE)
     assert said.endswith("besides: not run (walkback audit penalty-reduction decides it).")
     assert said.count("not run") == 1

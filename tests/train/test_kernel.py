@@ -40,8 +40,7 @@ RULES = (
     "dose(cosine=0.4,noise=fixed)",
     "bp+penalty(0.3)",
     "dfa+penalty(0.3)",
-    "dfa(form=layer)+penalty(weight=0.3,over=mean)",
-    "fa+penalty(0.3)",
+    "dfa+penalty(weight=0.3,over=mean)",
     "fa(form=block)+penalty(0.3)",
     "ladder(k=1)+penalty(0.3)",
 )

@@ -29,6 +29,7 @@ from walkback.measure.probe import (
     second_order,
     untouched,
 )
+from walkback.nets.wrappers import unwrap
 
 NAN = math.nan
 SAM_RHO = 0.05  # published sharpness over gradient norm: .050–.055 in 1,000 runs
@@ -115,7 +116,8 @@ class BatteryCallback:
     def __call__(self, model: nn.Module, step: int, **columns: Any) -> dict[str, Any] | None:
         """Measure if it is time; the new row, with `columns` of one's own in front."""
         if step == 0 and self.init is None:
-            self.init = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            now = unwrap(model).state_dict()
+            self.init = {name: tensor.detach().clone() for name, tensor in now.items()}
         if step % self.every:
             return None
         found = metric_battery(model, self.x, self.y, init=self.init, **self.options)

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from scipy.stats import rankdata
 from torch import Tensor
 
+from walkback.core.errors import BadInput
 from walkback.measure.rows import exact, row_norms
 
 Losses = Callable[[Tensor], Float[Tensor, " rows"]]  # a state → the loss of each row
@@ -53,6 +54,7 @@ def nudge(
     `Δ(u) = mean_i ½[Φ(h − η‖h_i‖u_i) − Φ(h + η‖h_i‖u_i)]` with unit rows u. If even −g does not lower
     the loss, η is halved up to five times, and then the test is not applicable.
     """
+    check_alike(h, a, g)
     valid = has_direction(a) & has_direction(g)
     if not bool(valid.any()):
         return Nudge.not_applicable()
@@ -96,6 +98,7 @@ def perturbation_correlation(
     `q = Φ(h + ε‖h‖v) − Φ(h − ε‖h‖v)` for `directions` unit vectors v, drawn anew for every row; ρ is
     the correlation over directions, averaged over rows. In the linear regime it equals the cosine.
     """
+    check_alike(h, a, g)
     scale, unit_a, unit_g = epsilon * state_sizes(h), *(unit_rows(exact(side)) for side in (a, g))
     expected_a, expected_g, seen = [], [], []
     for v in _stacks(random_unit_rows(h, generator) for _ in range(directions)):
@@ -109,6 +112,13 @@ def perturbation_correlation(
     known = rho[~rho.isnan()]
     se = float(known.std() / len(known) ** 0.5) if len(known) > 1 else math.nan
     return Perturbation(_nanmean(rho), _nanmean(ranks), _nanmean(ceiling), se, len(known))
+
+
+def check_alike(h: Tensor, a: Tensor, g: Tensor) -> None:
+    """A credit of another shape would be spread over rows it was not given to."""
+    if not h.shape == a.shape == g.shape:
+        shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in (("h", h), ("a", a), ("g", g)))
+        raise BadInput(f"States, credits and gradients must have one shape, not {shapes}.")
 
 
 def stable_losses(

@@ -65,7 +65,7 @@ def mean_cosines(credits: list[Tensor], trace: Trace) -> list[float]:
 
 def _fresh_credits(rule: Rule, trace: Trace, generator: torch.Generator) -> list[Tensor]:
     fresh = copy.deepcopy(rule)
-    fresh.setup(trace, generator)
+    fresh.draw_anew(trace, generator)
     return fresh.credits(trace)
 
 

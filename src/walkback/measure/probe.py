@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkback.core.errors import BadInput
 from walkback.core.streams import stream_seed
 from walkback.nets.batch import check_label_range, check_label_shape, logits_of
-from walkback.nets.wrappers import plain_pass, unwrap
+from walkback.nets.wrappers import plain_attention, plain_pass, unwrap
 
 Batch = Tensor | Mapping[str, Tensor]
 Data = tuple[Batch, Tensor]
@@ -42,25 +41,21 @@ def stable_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, with every module's mode and the generators put back afterwards.
 
-    Attention runs in its plain form: the fused ones have no second derivative. What was compiled runs
-    eagerly: its hooks would not fire.
+    What was compiled runs eagerly: its hooks would not fire.
     """
     modes = {module: module.training for module in model.modules()}
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
-    fast = torch.backends.mha.get_fastpath_enabled()
     try:
-        torch.backends.mha.set_fastpath_enabled(False)
         with (
             torch.random.fork_rng(devices=devices),
             torch.inference_mode(False),
             torch.enable_grad(),
-            sdpa_kernel(SDPBackend.MATH),
+            plain_attention(),
             plain_pass(model),
         ):
             model.eval()
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
         for module, mode in modes.items():
             module.training = mode
 
@@ -102,6 +97,8 @@ class Probe:
         self.dtype = dtype
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
         self._state = {name: _cast(tensor.detach(), dtype) for name, tensor in named}
+        names = {id(tensor): name for name, tensor in reversed(named)}
+        self._slots = {slot: names[id(tensor)] for slot, tensor in _slots(self.model)}
         self.x, self.y = self._read(x, y)
         with torch.no_grad():
             logits = self.forward(self.x)
@@ -145,6 +142,10 @@ class Probe:
     @cached_property
     def gradients(self) -> Tensor:
         """G: row i is the gradient of sample i's own loss with its observed label, float64 [N, P]."""
+        norms = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        if any(norm.running_mean is None for norm in norms):
+            # With the statistics of a batch, no sample has a gradient of its own.
+            return torch.full((len(self.y), len(self.weights)), torch.nan, dtype=torch.float64)
 
         def one(parameters: dict[str, Tensor], x: Any, y: Tensor) -> Tensor:
             return self._sample_losses(self.forward(_add_axis(x), parameters), y.unsqueeze(0)).sum()
@@ -224,9 +225,10 @@ class Probe:
     def forward(self, x: Batch, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         """The logits of a batch, with the net's own parameters or others."""
         state = {**self._state, **(parameters or {})}
-        if isinstance(x, Mapping):
-            return logits_of(functional_call(self.model, state, (), dict(x)))
-        return logits_of(functional_call(self.model, state, (x,)))
+        filled = {slot: state[name] for slot, name in self._slots.items()}
+        args, kwargs = ((), dict(x)) if isinstance(x, Mapping) else ((x,), {})
+        # torch's own tying would put back what it had swapped in where a module is used twice.
+        return logits_of(functional_call(self.model, filled, args, kwargs, tie_weights=False))
 
     def unflatten(self, weights: Tensor) -> dict[str, Tensor]:
         parts = weights.split([p.numel() for p in self.trainable.values()])
@@ -249,6 +251,14 @@ class Probe:
             if len(part) != len(y):
                 raise BadInput(f"{len(part)} inputs ({name}) but {len(y)} labels.")
         return (parts if isinstance(x, Mapping) else parts["x"]), y.long().to(device).clone()
+
+
+def _slots(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every place where a module holds a parameter or buffer, each module once; tied ones fill several."""
+    for path, module in model.named_modules():
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None:
+                yield f"{path}.{name}" if path else name, tensor
 
 
 def hutchinson_trace(probe: Probe) -> float:

@@ -23,7 +23,7 @@ from walkback.nets.parts import Blocks, find_blocks, find_part
 from walkback.nets.recorder import Recorder
 from walkback.nets.settling import SettlingNet
 from walkback.nets.trace import Trace, Wiring, cut_layers
-from walkback.nets.wrappers import plain_pass, refuse_sharded, uncompiled, unwrap
+from walkback.nets.wrappers import plain_pass, refuse_sharded, statistics_kept, uncompiled, unwrap
 
 
 class Adapter:
@@ -95,8 +95,9 @@ class Adapter:
 
     def logits(self, x: Batch) -> Tensor:
         """The model's own forward pass, eager and without a cache."""
-        with plain_pass(self.model):
-            return logits_of(self.model(**x) if isinstance(x, Mapping) else self.model(x))
+        own = {name: part.clone() for name, part in x.items()} if isinstance(x, Mapping) else x.clone()
+        with plain_pass(self.model):  # a model may change its input in place
+            return logits_of(self.model(**own) if isinstance(own, Mapping) else self.model(own))
 
     def probe(self, x: Batch, y: Tensor) -> Trace:
         """The trace that is measured: batch checked, moved to the model's device and precision."""
@@ -141,37 +142,50 @@ class Adapter:
         gradient depend on more than its own sample.
         """
         modes = {module: module.training for module in self.model.modules()}
-        buffers = [
-            (module, name, tensor, tensor.detach().clone())
-            for module in self.model.modules()
-            for name, tensor in module._buffers.items()
+        held = {module: dict(module._buffers) for module in self.model.modules()}
+        fleeting = {module: set(module._non_persistent_buffers_set) for module in held}
+        values = [
+            (tensor, tensor.detach().clone())
+            for buffers in held.values()
+            for tensor in buffers.values()
             if tensor is not None
         ]
         devices = [self.device] if self.device.type == "cuda" else []
         try:
-            with torch.random.fork_rng(devices=devices):
+            with torch.random.fork_rng(devices=devices), torch.inference_mode(False):
                 self.model.eval()
                 yield
         finally:
             for module, mode in modes.items():
                 module.training = mode
+            for module, buffers in held.items():
+                module._buffers.clear()
+                module._buffers.update(buffers)
+                module._non_persistent_buffers_set = fleeting[module]
             with torch.no_grad():
-                for module, name, tensor, before in buffers:
-                    module._buffers[name] = tensor
+                for tensor, before in values:
                     if not torch.equal(tensor, before):
                         tensor.copy_(before)
 
     def replay_block(self, call: BlockCall, layer: int, h: Tensor) -> Tensor:
         """Block `layer` (1 … L) on another input, its other arguments as they were in the trace."""
         args, kwargs = call(h.clone())  # a block may work in place
-        with uncompiled():
-            return first_tensor(self.blocks[layer - 1](*args, **kwargs))
+        block = self.blocks[layer - 1]
+        with uncompiled(), statistics_kept(block):
+            return first_tensor(block(*args, **kwargs))
 
     def read_out(self, h: Tensor) -> Tensor:
-        """`head(out_ln(h))`."""
+        """`head(out_ln(h))` on another state."""
         assert self.head is not None
-        with uncompiled():
-            return self.head(h if self.out_ln is None else self.out_ln(h))
+        with uncompiled(), statistics_kept(self.head):
+            return self.head(self.normed(h))
+
+    def normed(self, h: Tensor) -> Tensor:
+        """`out_ln(h)` on another state; the state itself where there is no terminal norm."""
+        if self.out_ln is None:
+            return h
+        with uncompiled(), statistics_kept(self.out_ln):
+            return self.out_ln(h)
 
     def forward_from(self, x: Batch, layer: int, h: Tensor) -> Tensor:
         """Logits with h_layer replaced by `h`: what the tail of the net makes of it."""
@@ -192,7 +206,8 @@ class Adapter:
         else:
             handle = self.blocks[layer - 1].register_forward_hook(swap_output)
         try:
-            logits = self.logits(x)
+            with statistics_kept(self.model):
+                logits = self.logits(x)
         finally:
             handle.remove()
         if len(swapped) != 1:

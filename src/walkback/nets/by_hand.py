@@ -140,7 +140,9 @@ class ResPart(Part):
         if not (self.trained or down):
             return None
         into = self.send("fc2", delta, active)
-        slope = aten.gelu_backward.grad_input(into, z, grad_input=into)
+        theirs = "fc2" in self.senders  # then it may be a tensor that they keep
+        out = self.scratch.rows("slope", count, inner, h) if theirs else into
+        slope = aten.gelu_backward.grad_input(into, z, grad_input=out)
         mean, rstd = space.rows("mean", count, 1, h), space.rows("rstd", count, 1, h)
         if self.learns and not down and "fc1" not in self.senders:
             self._deposit_below(slope, torch.mul(h - mean, rstd, out=normed))

@@ -85,7 +85,7 @@ class Recorder:
             raise NotApplicable(f"Block {index} was called without a floating-point state.")
         if index == 0:
             return places[0]
-        same = [place for place in places if given[place] is self.passed[-1]]
+        same = [place for place in places if _is_same(given[place], self.passed[-1])]
         self.contiguous = self.contiguous and bool(same)
         place = same[0] if same else places[0]
         if index == 1 and same and place != self.first_place and len(places) > 1:
@@ -108,6 +108,18 @@ class Recorder:
                 f"Only {len(self.calls)} of the {len(self.blocks)} named blocks ran in a forward pass.",
                 "Name the blocks that the model really uses.",
             )
+
+
+def _is_same(given: Tensor, passed: Tensor) -> bool:
+    """The state that was passed on, or a view of all of it, as backward hooks of modules hand out.
+
+    A detached one has the same numbers and is something else: no gradient comes back through it.
+    """
+    if given is passed:
+        return True
+    whole = given.shape == passed.shape and given.stride() == passed.stride()
+    same = given.dtype == passed.dtype and given.requires_grad == passed.requires_grad
+    return whole and same and given.data_ptr() == passed.data_ptr()
 
 
 def _check_graph(index: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkback.core.errors import BadInput
 
@@ -69,6 +70,32 @@ def _without_cache(model: nn.Module) -> Iterator[None]:
     finally:
         for config in caching:
             config.use_cache = True
+
+
+@contextlib.contextmanager
+def plain_attention() -> Iterator[None]:
+    """Within, attention runs as written: fused, it has neither second derivatives nor forward mode."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextlib.contextmanager
+def statistics_kept(model: nn.Module) -> Iterator[None]:
+    """Within, BatchNorm's running statistics stay: of all the times a step runs a part they count one."""
+    kept = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    tracked = [m.track_running_stats for m in kept]
+    try:
+        for module in kept:
+            module.track_running_stats = False
+        yield
+    finally:
+        for module, value in zip(kept, tracked, strict=True):
+            module.track_running_stats = value
 
 
 def is_plain(argument: Any) -> bool:

@@ -69,10 +69,14 @@ class Rule(nn.Module, ABC):
     @property
     def ready(self) -> bool:
         """Whether the rule has all it needs to give credits; without its feedback it has not."""
-        return not self.has_feedback or any(True for _ in self.buffers())
+        return not self.has_feedback or any(True for _ in (*self.buffers(), *self.parameters()))
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
-        """Draw the rule's feedback for the shapes seen in a trace."""
+        """Draw the rule's feedback for the shapes seen in a probe trace."""
+
+    def draw_anew(self, trace: Trace, generator: torch.Generator) -> None:
+        """Other feedback in place of the rule's own: what its cosine is held against."""
+        self.setup(trace, generator)
 
     @abstractmethod
     def credits(self, trace: Trace) -> list[Tensor]:
@@ -135,15 +139,26 @@ class Rule(nn.Module, ABC):
         local = self.local_trace(trace)
         sources = [trace.logits, *(local.outputs[layer] for layer in local.cuts)]
         pairs: list[tuple[Tensor, Tensor | None]] = list(zip(sources, arriving, strict=True))
-        weight = self.branch_weight(trace)
-        if weight:
+        weight, sends = self.branch_weight(trace), bool(self.senders(net))
+        if weight and not sends:
             both = zip(trace.outputs[1:], trace.states[:-1], strict=True)
             added = torch.stack([(above - below).square().sum() for above, below in both])
             pairs.append((0.5 * weight * added.sum(), None))
         # What depends on no trained parameter has nothing to receive, as the stem of a shallow net.
         pairs = [(source, gradient) for source, gradient in pairs if source.requires_grad]
         torch.autograd.backward([source for source, _ in pairs], [gradient for _, gradient in pairs])
+        if weight and sends:
+            _pay_for_branches(trace, weight)
         return trace
+
+
+def _pay_for_branches(trace: Trace, weight: float) -> None:
+    """The branch cost of each block on a pass of its own: feedback is for credit, and a cost is none."""
+    for layer, below in enumerate(trace.states[:-1], start=1):
+        with torch.enable_grad():
+            cost = 0.5 * weight * trace.branch(layer, below.detach()).square().sum()
+        if cost.requires_grad:
+            cost.backward()
 
 
 @contextlib.contextmanager
@@ -152,20 +167,6 @@ def repeatable(name: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(0, name, "diagnosis"))
         yield
-
-
-@contextlib.contextmanager
-def statistics_kept(net: Adapter) -> Iterator[None]:
-    """A rule may run a block many times; BatchNorm's running statistics count its forward pass once."""
-    kept = [m for m in net.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    tracked = [m.track_running_stats for m in kept]
-    try:
-        for module in kept:
-            module.track_running_stats = False
-        yield
-    finally:
-        for module, value in zip(kept, tracked, strict=True):
-            module.track_running_stats = value
 
 
 class ChainRule(Rule):
@@ -177,16 +178,19 @@ class ChainRule(Rule):
     def top_credit(self, trace: Trace) -> Tensor:
         """a_L."""
 
-    def training_credits(self, trace: Trace) -> list[Tensor]:
-        return [self.top_credit(trace)]
-
-    def credits(self, trace: Trace) -> list[Tensor]:
-        """The same transport as in training, block by block on the trace's own states."""
+    def check_contiguous(self, trace: Trace) -> None:
         if not trace.contiguous:
             raise NotApplicable(
                 f"{self.name} cannot be transported: something lies between the blocks of this model.",
                 "Each block must receive exactly what the one before it returned.",
             )
+
+    def training_credits(self, trace: Trace) -> list[Tensor]:
+        return [self.top_credit(trace)]
+
+    def credits(self, trace: Trace) -> list[Tensor]:
+        """The same transport as in training, block by block on the trace's own states."""
+        self.check_contiguous(trace)
         credits = [self.top_credit(trace)]
         with torch.enable_grad(), self.inside(trace.net):
             for layer in range(trace.depth, 0, -1):
@@ -225,6 +229,9 @@ class Modifier(Rule):
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         self.inner.setup(trace, generator)
+
+    def draw_anew(self, trace: Trace, generator: torch.Generator) -> None:
+        self.inner.draw_anew(trace, generator)
 
     def credits(self, trace: Trace) -> list[Tensor]:
         return self.inner.credits(trace)

@@ -9,7 +9,8 @@ from walkback.core.errors import BadInput
 from walkback.core.spec import Call
 from walkback.core.streams import stream_seed
 from walkback.nets.trace import Trace
-from walkback.rules.base import Rule, statistics_kept
+from walkback.nets.wrappers import statistics_kept
+from walkback.rules.base import Rule
 
 
 class Dose(Rule):
@@ -25,6 +26,7 @@ class Dose(Rule):
     about = "backprop's credit turned away by a known angle"
     ours = "a calibration of the protocol, not a proposal: its credit is made from backprop's"
     wiring = "cut"
+    has_feedback = False  # what it holds is noise beside the reference
     reads_states = False
     defaults = {"cosine": 0.3, "noise": "fresh"}  # noqa: RUF012
     choices = {"noise": ("fresh", "fixed")}  # noqa: RUF012
@@ -51,7 +53,7 @@ class Dose(Rule):
         return self._turn(trace, generator)
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
-        with statistics_kept(trace.net):
+        with statistics_kept(trace.net.model):
             return self._turn(trace.net.trace(trace.inputs, trace.labels, "probe"), None)
 
     def _turn(self, trace: Trace, generator: torch.Generator | None) -> list[Tensor]:

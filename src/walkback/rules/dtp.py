@@ -50,10 +50,6 @@ class DTP(Rule):
             draw_weights(decoder, generator)
             self.add_module(f"decoder_{layer}", decoder.to(like.dtype).to(like.device))
 
-    @property
-    def ready(self) -> bool:
-        return any(True for _ in self.parameters())
-
     def trained(self, net: Adapter) -> dict[str, nn.Parameter]:
         return {**super().trained(net), **dict(self.named_parameters())}
 

@@ -10,14 +10,14 @@ from math import factorial
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.quantities import SETTLED_BELOW
 from walkback.core.spec import Call, Value
 from walkback.nets.settling import SettlingNet
 from walkback.nets.trace import Trace, stable_error
-from walkback.rules.base import Rule, repeatable, statistics_kept
+from walkback.nets.wrappers import plain_attention, statistics_kept
+from walkback.rules.base import Rule, repeatable
 
 
 class EP(Rule):
@@ -127,7 +127,7 @@ class EP(Rule):
             )
         credits = [torch.zeros_like(h) for h in trace.states]
         residuals = []
-        with torch.enable_grad(), statistics_kept(trace.net), sdpa_kernel(SDPBackend.MATH):
+        with torch.enable_grad(), statistics_kept(trace.net.model), plain_attention():
             free = self.start(trace)
             for beta, weight in self.nudges(self.largest_nudge(free)):
                 moved, residual = self.settle(trace, free, beta)

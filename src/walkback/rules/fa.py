@@ -67,6 +67,7 @@ class LayerFA(LayerTransport, FA):
     written = "fa(form=layer)"
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        super().setup(trace, generator)
         for path, layer in self.layers(trace.net).items():
             self.register_buffer(key_of(path), drawn_like_weight(layer, generator))
 

@@ -23,3 +23,7 @@ class Feedback(Modifier):
         if not self.has_feedback:
             raise NotApplicable(f"{self.inner.name} draws no feedback that could be another seed's.")
         self.inner.setup(trace, feedback_stream(int(self.params["seed"])))
+
+    def draw_anew(self, trace: Trace, generator: torch.Generator) -> None:
+        """Of no seed: a null in which every draw were the same would be none."""
+        self.inner.draw_anew(trace, generator)

@@ -27,12 +27,9 @@ class KolenPollack(LayerTransport):
     written = "kolen-pollack"
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        super().setup(trace, generator)
         for path, layer in self.layers(trace.net).items():
             self.register_parameter(key_of(path), nn.Parameter(drawn_like_weight(layer, generator)))
-
-    @property
-    def ready(self) -> bool:
-        return any(True for _ in self.parameters())
 
     def feedback(self, path: str, layer: Layer) -> Tensor:
         return self.get_parameter(key_of(path)).detach()

@@ -10,7 +10,8 @@ from torch import Tensor
 from walkback.core.errors import NotApplicable
 from walkback.core.spec import Value
 from walkback.nets.trace import Trace
-from walkback.rules.base import Modifier, Rule, statistics_kept, with_labels
+from walkback.nets.wrappers import statistics_kept
+from walkback.rules.base import Modifier, Rule, with_labels
 
 
 class Mixed(Modifier):
@@ -81,7 +82,7 @@ class Mixed(Modifier):
     def training_credits(self, trace: Trace) -> list[Tensor]:
         chained = self.stem_rule.wiring == "chain"  # whose training credits end at the last state
         give = self.stem_rule.credits if chained else self.stem_rule.training_credits
-        with statistics_kept(trace.net):
+        with statistics_kept(trace.net.model):
             own = trace.net.trace(trace.inputs, trace.labels, "probe" if chained else self.stem_rule.wiring)
             stem = give(own)[0]
         rest = self.inner.training_credits(trace)

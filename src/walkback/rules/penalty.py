@@ -13,14 +13,15 @@ from walkback.rules.base import Modifier
 class Penalty(Modifier):
     """`λ Σ_l ‖f_l(h_l)‖²`, summed (or averaged) over features and averaged over samples.
 
-    Where the rule cuts the graph, h_l is detached and each block pays for itself. Where it does not, as
-    in backprop, the penalty travels end to end: that is the matched control, not the same intervention.
+    Where the rule cuts the graph, or sends its own credit through a block, h_l is detached and each block
+    pays for itself, by its exact gradient. Where it does neither, as in backprop, the penalty travels end
+    to end: that is the matched control, not the same intervention.
     """
 
     name = "penalty"
     citation = "penalty intervention of the FA paper, validation 5"
     about = "any rule, with a cost on the size of each block's branch"
-    ours = "end to end for rules that do not cut the graph"
+    ours = "end to end for rules that neither cut the graph nor send credit of their own through a block"
     defaults = {"weight": 1e-2, "over": "sum"}  # noqa: RUF012
     choices = {"over": ("sum", "mean")}  # noqa: RUF012
 

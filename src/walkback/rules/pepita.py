@@ -9,6 +9,7 @@ from torch import Tensor
 
 from walkback.core.errors import NotApplicable
 from walkback.nets.trace import Trace
+from walkback.nets.wrappers import statistics_kept
 from walkback.rules.base import Rule
 
 
@@ -54,7 +55,8 @@ class Pepita(Rule):
     def _second(self, trace: Trace, wiring: str) -> Trace:
         change = trace.error.to(self.get_buffer("feedback")) @ self.get_buffer("feedback")
         modulated = trace.inputs + change.view_as(trace.inputs)
-        return trace.net.trace(modulated, trace.labels, wiring)  # type: ignore[arg-type]
+        with statistics_kept(trace.net.model):
+            return trace.net.trace(modulated, trace.labels, wiring)  # type: ignore[arg-type]
 
 
 def _differences(first: Trace, second: Trace) -> list[Tensor]:

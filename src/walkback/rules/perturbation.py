@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from walkback.core.errors import BadInput, NotApplicable
 from walkback.core.spec import Call
 from walkback.nets.trace import Trace
-from walkback.rules.base import Rule, repeatable, statistics_kept
+from walkback.nets.wrappers import plain_attention, statistics_kept
+from walkback.rules.base import Rule, repeatable
 
 
 class Estimator(Rule):
@@ -31,9 +31,12 @@ class Estimator(Rule):
         if int(call.params["draws"]) < 1:
             raise BadInput(f"{cls.name} needs at least one draw, not {call.params['draws']}.")
 
-    def credits(self, trace: Trace) -> list[Tensor]:
+    def setup(self, trace: Trace, generator: torch.Generator) -> None:
         if not trace.sequential:
             raise NotApplicable(f"{self.name} needs a net that is its blocks and then head(out_ln(h_L)).")
+
+    def credits(self, trace: Trace) -> list[Tensor]:
+        self.setup(trace, torch.Generator())  # nothing is drawn
         with repeatable(self.name):
             return self._estimate(trace)
 
@@ -47,7 +50,7 @@ class Estimator(Rule):
         draws = int(self.params["draws"])
         for _ in range(draws):
             directions = [torch.randn(h.shape, dtype=h.dtype).to(h.device) for h in states]
-            with statistics_kept(trace.net):
+            with statistics_kept(trace.net.model):
                 rise = self.rise(trace, states, directions)
             for sum_, direction in zip(total, directions, strict=True):
                 sum_ += rise.view(-1, *[1] * (direction.dim() - 1)) * direction / draws
@@ -68,7 +71,7 @@ class ForwardGradient(Estimator):
 
     def rise(self, trace: Trace, states: list[Tensor], directions: list[Tensor]) -> Tensor:
         # Fused attention has no forward mode.
-        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), forward_ad.dual_level():
+        with warnings.catch_warnings(), plain_attention(), forward_ad.dual_level():
             # torch loads its forward-mode formulas through torch.jit, which it warns about itself.
             warnings.simplefilter("ignore", DeprecationWarning)
             h = forward_ad.make_dual(states[0], directions[0])

@@ -22,12 +22,13 @@ class SignSymmetry(LayerTransport):
     citation = "Liao, Leibo & Poggio 2016, arXiv:1510.05067; Moskovitz et al. 2018, arXiv:1812.06488"
     about = "backprop with the signs of the weights and other sizes"
     ours = "R is drawn uniformly, like torch's initial weights; in brsf at every use, not once a batch"
-    has_feedback = False
+    has_feedback = False  # with other sizes the signs would still be the weights': no null
     defaults = {"form": "usf"}  # noqa: RUF012
     choices = {"form": ("usf", "brsf", "frsf")}  # noqa: RUF012
     written = "sign-symmetry"
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        super().setup(trace, generator)
         if self.params["form"] == "frsf":
             for path, layer in self.layers(trace.net).items():
                 self.register_buffer(key_of(path), drawn_like_weight(layer, generator).abs())

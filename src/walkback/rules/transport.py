@@ -30,6 +30,12 @@ class LayerTransport(ChainRule):
     def feedback(self, path: str, layer: Layer) -> Tensor:
         """B of the layer at `path` (`head` for the head), as it is at this moment."""
 
+    def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        """Refuse what credit could not be sent through; subclasses draw."""
+        self.layers(trace.net)
+        self.check_contiguous(trace)
+        self._check_head(trace)
+
     def layers(self, net: Adapter) -> dict[str, Layer]:
         return {**layers_in_blocks(net, self.written), HEAD: self._head(net)}
 
@@ -40,7 +46,7 @@ class LayerTransport(ChainRule):
             return credit
         with torch.enable_grad():
             h = trace.states[-1].detach().requires_grad_()
-            (credit,) = torch.autograd.grad(trace.net.out_ln(h), h, credit)
+            (credit,) = torch.autograd.grad(trace.net.normed(h), h, credit)
         return credit
 
     def senders(self, net: Adapter) -> Mapping[str, Sender]:

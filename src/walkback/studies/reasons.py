@@ -34,6 +34,7 @@ from walkback.studies import (
     stem,
 )
 from walkback.studies.answers import Answers
+from walkback.studies.point import Point
 
 ALPHA = 0.05
 T_975 = 4.303  # Student's 97.5 % point with two degrees of freedom: three seeds and nothing else
@@ -342,12 +343,16 @@ def of_clamp(answer: Answer, row: str) -> str:
 
 def of_reductions(answers: Answers, measure: Measure) -> str:
     """A number of the penalised net under the other readings of what its penalty is averaged over."""
+    weight = penalty.WEIGHTS[-1]
+    row = penalty_reduction.read_as(answers, weight, penalty_reduction.SUMMED).name
+    paper = published(row, measure.paper)
+    assert paper is not None, (row, measure.paper)
+    points = [(told, Point(told, paper, a, measure)) for told, a in _reductions(answers, weight)]
     return " ".join(
-        f"{told}: {NOT_RUN} (walkback audit penalty-reduction decides it)."
-        if value is None
-        else f"{told}: {measure.show(value)}."
-        for told, answer in _reductions(answers, penalty.WEIGHTS[-1])
-        for value in [_mean(answer, measure)]
+        f"{told}: {point.measured}, {point.standing}."
+        if point.answer.runs
+        else f"{told}: {NOT_RUN} (walkback audit penalty-reduction decides it)."
+        for told, point in points
     )
 
 

@@ -36,7 +36,7 @@ def depositor(net: Adapter, rule: Rule, items: int) -> Deposit:
 
 def fits(net: Adapter, rule: Rule) -> bool:
     """Whether the hand-written pass computes what the model and the rule say."""
-    return hand_parts(net) is not None and _plain(rule)
+    return hand_parts(net) is not None and _plain(rule) and not (_pays(rule) and rule.senders(net))
 
 
 def _plain(rule: Rule) -> bool:
@@ -46,6 +46,13 @@ def _plain(rule: Rule) -> bool:
     if any(getattr(type(rule), name) not in same for name, same in zip(own, usual, strict=True)):
         return False
     return _plain(rule.inner) if isinstance(rule, Modifier) else True
+
+
+def _pays(rule: Rule) -> bool:
+    """Whether a rule has a branch cost, which a pass with senders cannot carry."""
+    if type(rule).branch_weight not in (Rule.branch_weight, Modifier.branch_weight):
+        return True
+    return _pays(rule.inner) if isinstance(rule, Modifier) else False
 
 
 def activation_bytes(net: Adapter, items: int) -> int:
