@@ -26,7 +26,13 @@ from walkback.store.files import write_atomic
 from walkback.studies import five_rule, paper, studies
 from walkback.studies.agreement import points_of
 from walkback.studies.answers import Answers, data_of
-from walkback.studies.reasons import border_effect, ep_against_frozen, stem_effect, weak_penalty
+from walkback.studies.reasons import (
+    border_effect,
+    ep_against_frozen,
+    penalty_readings,
+    stem_effect,
+    weak_penalty,
+)
 from walkback.tracks import Track
 from walkback.tracks.find import find_tracks
 
@@ -162,6 +168,7 @@ def results_pages(
         "record": "\n\n".join(map(render_table, (recipe_table(judged), identity_table(judged)))),
         "points": points_of(answers),
         "ep_against_frozen": ep_against_frozen(),
+        "penalty_readings": penalty_readings(answers),
         "weak_penalty": weak_penalty(answers),
         "stem_effect": stem_effect(answers),
         "border_effect": border_effect(answers),

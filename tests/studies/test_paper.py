@@ -379,6 +379,17 @@ def test_a_penalised_number_is_told_under_each_reading_of_the_penalty_or_said_no
     assert said.count("not run") == 1
 
 
+def test_how_many_numbers_each_reading_of_the_penalty_gives_is_counted_or_said_not_to_have_been_run(
+    copied, answers
+):
+    said = reasons.penalty_readings(answers)
+    assert re.search(
+        r"sum: \d agree \(3 seeds\); mean: \d agree \(1 seed\); mean, error summed: \d agree", said
+    )
+    take(copied, *_reduced(penalty_reduction.ERROR_SUMMED, "1e-2"))
+    assert reasons.penalty_readings(Answers(copied, DATA)).endswith("mean, error summed: not run.")
+
+
 def test_an_error_summed_over_the_batch_makes_the_penalty_beside_it_smaller_by_the_batch():
     weights = [
         resolve_rule(penalty_reduction.rule_of("1e-2", reading)).plus[0].params

@@ -17,6 +17,7 @@ from walkback.report.answer import (
     GAMMA,
     NOT_RUN,
     REFERENCE,
+    RHO,
     STATE,
     Answer,
     Measure,
@@ -343,17 +344,38 @@ def of_clamp(answer: Answer, row: str) -> str:
 
 def of_reductions(answers: Answers, measure: Measure) -> str:
     """A number of the penalised net under the other readings of what its penalty is averaged over."""
-    weight = penalty.WEIGHTS[-1]
-    row = penalty_reduction.read_as(answers, weight, penalty_reduction.SUMMED).name
-    paper = published(row, measure.paper)
-    assert paper is not None, (row, measure.paper)
-    points = [(told, Point(told, paper, a, measure)) for told, a in _reductions(answers, weight)]
     return " ".join(
         f"{told}: {point.measured}, {point.standing}."
         if point.answer.runs
         else f"{told}: {NOT_RUN} (walkback audit penalty-reduction decides it)."
-        for told, point in points
+        for told, answer in _reductions(answers, penalty.WEIGHTS[-1])
+        for point in [_penalised(answers, answer, measure)]
     )
+
+
+def penalty_readings(answers: Answers) -> str:
+    """How many of the paper's numbers for the penalised net each reading of the penalty gives."""
+    measures = (REFERENCE, CLAMPED, RHO, STATE)
+    told = []
+    for reading in penalty_reduction.READINGS:
+        answer = penalty_reduction.read_as(answers, penalty.WEIGHTS[-1], reading)
+        standings = [_penalised(answers, answer, measure).standing for measure in measures]
+        seeds = words.plural(len(answer.runs), "seed")
+        agree = f"{standings.count('agrees')} agree ({seeds})" if answer.runs else NOT_RUN
+        told.append(f"{reading}: {agree}")
+    names = "; ".join(measure.header for measure in measures)
+    return (
+        f"What a penalty is summed and averaged over decides what it does. Of the paper's {len(measures)} "
+        f"numbers for the penalised net ({names}), over features: {'; '.join(told)}."
+    )
+
+
+def _penalised(answers: Answers, answer: Answer, measure: Measure) -> Point:
+    """A number of the paper's penalised net beside an answer's."""
+    row = penalty_reduction.read_as(answers, penalty.WEIGHTS[-1], penalty_reduction.SUMMED).name
+    paper = published(row, measure.paper)
+    assert paper is not None, (row, measure.paper)
+    return Point(row, paper, answer, measure)
 
 
 def _reductions(answers: Answers, weight: str) -> list[tuple[str, Answer]]:
