@@ -162,7 +162,9 @@ def test_of_two_rates_that_validate_alike_the_smaller_speaks_whatever_the_order(
         table = Measurements()
         table.add(1, "accuracy.validation@1", 0.5)
         spec = {"rule": "bp", "lr": rate, "lr_grid": "0.001,0.01", "seed": 1}
-        return SimpleNamespace(path=Path(str(rate)), spec=spec, status={}, measurements=lambda: table)
+        return SimpleNamespace(
+            path=Path(str(rate)), spec=spec, status={}, finished=True, measurements=lambda: table
+        )
 
     bundles = [stored(0.01), stored(0.001)]
     (chosen,) = select_rates([bundles[place] for place in order])

@@ -10,6 +10,7 @@ import pytest
 from walkback.core.spec import Call, RunSpec
 from walkback.data import load_dataset
 from walkback.judge.assemble import judge_bundles
+from walkback.judge.replay import histories, replay
 from walkback.judge.select import select_rates
 from walkback.run.one import run_one
 from walkback.run.plan import plan_runs
@@ -80,7 +81,70 @@ def test_a_rate_that_was_not_chosen_is_told_so_though_it_is_judged_alone(store, 
     for bundle in slow:
         shutil.copytree(bundle.path, tmp_path / bundle.path.name)
     (alone,) = judge_bundles(Store(tmp_path).bundles())
-    assert any("(only 1 of 2 were run)" in note for note in alone.verdict.notes)
+    assert any(
+        "2 of the 4 runs of bp's grid of learning rates have not" in note for note in alone.verdict.notes
+    )
+
+
+def the_runs(store, rule, rate, seeds=(1, 2)):
+    found = [b for b in store.bundles() if (b.spec["rule"], b.spec["lr"]) == (rule, rate)]
+    return [bundle for bundle in found if bundle.spec["seed"] in seeds]
+
+
+def set_state(bundles, state):
+    for bundle in bundles:
+        bundle.commit(status={"state": state, "epoch": 1, "reason": "the loss is nan"})
+
+
+def drop(bundles):
+    for bundle in bundles:
+        shutil.rmtree(bundle.path)
+
+
+@pytest.fixture
+def copied(store, tmp_path):
+    return Store(shutil.copytree(store.path, tmp_path / "copied"))
+
+
+def bp_depth(store):
+    """The verdict on backprop, and what D3 says of it."""
+    (bp,) = [item for item in judge_bundles(store.bundles()) if item.label == "bp"]
+    return bp.verdict, bp.verdict.reasons[2]
+
+
+@pytest.mark.parametrize("rule", ["bp", "frozen"])
+@pytest.mark.parametrize("gone", [drop, lambda runs: set_state(runs, "running")])
+def test_an_unfinished_or_missing_rate_of_a_grid_is_no_loser(copied, rule, gone):
+    full = {"bp": "bp", "frozen": "frozen(stem=bp)"}[rule]
+    gone(the_runs(copied, full, 1e-2))
+    verdict, depth = bp_depth(copied)
+    assert (verdict.verdict, depth.fires, depth.value) == ("INCOMPLETE(D3)", None, None)
+    assert f"2 of the 4 runs of {rule}'s grid of learning rates have not ended" in depth.sentence
+    assert not any("was chosen on the validation split" in note for note in verdict.notes if rule == "bp")
+    moments = [moment for moment in replay(histories(copied.bundles())) if moment.role != "baseline"]
+    assert {moment.fires["D3"] for moment in moments} == {None}, "nor does any epoch of it know"
+
+
+def test_one_missing_seed_of_one_rate_leaves_the_grid_open(copied):
+    drop(the_runs(copied, "frozen(stem=bp)", 1e-5, seeds=(2,)))
+    assert (
+        "1 of the 4 runs of frozen's grid of learning rates has not ended" in bp_depth(copied)[1].sentence
+    )
+
+
+def test_a_rate_that_diverged_has_ended_and_lost(copied):
+    set_state(the_runs(copied, "frozen(stem=bp)", 1e-5), "diverged")
+    verdict, depth = bp_depth(copied)
+    assert depth.value is not None and any("0.01 was chosen" in note for note in verdict.notes)
+
+
+def test_runs_without_a_grid_are_still_compared_at_the_epoch_that_both_have_reached(digits, tmp_path):
+    setting = {"net": "resmlp(width=16,depth=2)", "data": "digits", "dataset": digits, "epochs": 1}
+    for spec in plan_runs(rules=["bp", "frozen"], seeds=[1], batch=64, **setting):
+        run_one(spec, digits, Store(tmp_path))
+    set_state(Store(tmp_path).bundles(), "running")
+    verdict, depth = bp_depth(Store(tmp_path))
+    assert depth.value is not None and any("still training" in note for note in verdict.notes)
 
 
 def test_specs_without_a_grid_keep_the_ids_they_had():

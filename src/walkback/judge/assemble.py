@@ -13,7 +13,7 @@ from walkback.judge.evidence import Evidence, evidence_of
 from walkback.judge.factorial import Cells
 from walkback.judge.naming import group_key
 from walkback.judge.protocol import judge
-from walkback.judge.select import rate_note, select_rates
+from walkback.judge.select import all_of, open_grid, open_rates, rate_note, select_rates
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle, Store
 from walkback.store.folder import same_but_rule
@@ -78,21 +78,20 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
         zip((b.path for b in bundles), sibling_bundles(bundles, baselines, groups), strict=True)
     )
     stored = {path: Store(path).bundles() for path in {b.path.resolve().parent for b in bundles}}
+    rates = open_rates([*given, *(sibling for sibling in siblings.values() if sibling is not None)])
     cases = []
     for group in groups.values():
         group.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
         _check_seeds(group)
-        tried = _all_of(given, stored[group[0].path.resolve().parent])
+        tried = all_of(given, stored[group[0].path.resolve().parent])
         note = (*_control_note(group[0], stored), *rate_note(group[0], tried))
-        runs = [replace(evidence_of(bundle), notes=note) for bundle in group]
-        against = [_same_epoch(run, siblings[b.path]) for run, b in zip(runs, group, strict=True)]
+        runs = [
+            replace(evidence_of(bundle), notes=note, rate_open=rates.get(bundle.path, ""))
+            for bundle in group
+        ]
+        against = [same_epoch(run, siblings[b.path], rates) for run, b in zip(runs, group, strict=True)]
         cases.append(Case(group, runs, against, _cells(group, runs, stored, baselines)))
     return sorted(cases, key=lambda case: (case.runs[0].role == "baseline", case.runs[0].label))
-
-
-def _all_of(given: Sequence[Bundle], stored: Sequence[Bundle]) -> list[Bundle]:
-    """Those that were named, and those that lie beside them; each once."""
-    return list({bundle.path.resolve(): bundle for bundle in (*stored, *given)}.values())
 
 
 def _cells(
@@ -114,10 +113,11 @@ def _cells(
     }
     found: dict[tuple[str, str], list[Evidence]] = {cell: [] for cell in wanted}
     for bundle, run in zip(group, runs, strict=True):
-        for other in select_rates(stored[bundle.path.resolve().parent]):
+        beside = stored[bundle.path.resolve().parent]
+        for other in select_rates(beside):
             cell = next((cell for cell, arms in wanted.items() if _arms(other) == arms), None)
             if cell is not None and same_but_rule(bundle.spec, other.spec) and other.measurements().epochs:
-                evidence = _same_epoch(run, other)
+                evidence = same_epoch(run, other, {other.path: open_grid(other, beside)})
                 assert evidence is not None
                 # Whatever blocks the other arm has, here it is what the trained ones are compared with.
                 found[cell].append(replace(evidence, role="baseline" if "frozen" in cell else "rule"))
@@ -175,12 +175,15 @@ def _check_seeds(group: Sequence[Bundle]) -> None:
         raise BadInput(f"Seed {twice.pop()} of {label} is given more than once.", "Name each run once.")
 
 
-def _same_epoch(run: Evidence, sibling: Bundle | None) -> Evidence | None:
-    """The baseline as it was at the run's epoch; at its last one if it has not come that far."""
+def same_epoch(run: Evidence, sibling: Bundle | None, rates: Mapping[Path, str]) -> Evidence | None:
+    """The baseline as it was at the run's epoch; at its last one if it has not come that far.
+
+    `rates` tells of each run why its learning rate is not chosen yet."""
     if sibling is None:
         return None
     reached = run.trained and run.epoch in sibling.measurements().epochs
-    return evidence_of(sibling, run.epoch if reached else None)
+    found = evidence_of(sibling, run.epoch if reached else None)
+    return replace(found, rate_open=rates.get(sibling.path, ""))
 
 
 def _check_recipe(bundle: Bundle, baseline: Bundle) -> None:

@@ -234,6 +234,8 @@ def _paired(run: Evidence, baseline: Evidence) -> np.ndarray | None:
 def _unmatched(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
     """Why a baseline does not answer the question, or nothing."""
     for run, baseline in pairs:
+        if rate_open := run.rate_open or baseline.rate_open:
+            return rate_open
         if baseline.role != "baseline":
             return f"{baseline.label} is not a frozen baseline"
         if run.trained and run.epoch == 0:

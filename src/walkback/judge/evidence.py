@@ -37,6 +37,7 @@ class Evidence:
     trained_on: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    rate_open: str = ""  # why its learning rate is not chosen yet
 
     @property
     def trained(self) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from walkback.core.verdict import Reason
 from walkback.judge.assemble import sibling_bundles
@@ -11,7 +12,7 @@ from walkback.judge.diagnostics import judge_depth, judge_reference, judge_scale
 from walkback.judge.evidence import Evidence, evidence_by_epoch
 from walkback.judge.naming import run_names
 from walkback.judge.protocol import decide
-from walkback.judge.select import select_rates
+from walkback.judge.select import open_rates, select_rates
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle
 
@@ -39,12 +40,19 @@ def histories(bundles: Sequence[Bundle]) -> list[History]:
     """
     bundles = select_rates(bundles)
     names = run_names(bundles)
+    siblings = sibling_bundles(bundles)
+    rates = open_rates([*bundles, *(sibling for sibling in siblings if sibling is not None)])
     found = []
-    for bundle, sibling in zip(bundles, sibling_bundles(bundles), strict=True):
-        against = evidence_by_epoch(sibling) if sibling is not None else {}
-        runs = {e: replace(run, label=names[bundle.path]) for e, run in evidence_by_epoch(bundle).items()}
+    for bundle, sibling in zip(bundles, siblings, strict=True):
+        against = {} if sibling is None else _by_epoch(sibling, rates)
+        runs = {e: replace(run, label=names[bundle.path]) for e, run in _by_epoch(bundle, rates).items()}
         found.append([(run, against.get(epoch)) for epoch, run in runs.items() if epoch > 0])
     return found
+
+
+def _by_epoch(bundle: Bundle, rates: Mapping[Path, str]) -> dict[int, Evidence]:
+    rate_open = rates.get(bundle.path, "")
+    return {e: replace(run, rate_open=rate_open) for e, run in evidence_by_epoch(bundle).items()}
 
 
 def replay(

@@ -2,17 +2,19 @@
 
 A rule and its baseline may like different rates. With `--lr-grid` both are trained on the same grid, and
 each is represented by the rate with the highest mean validation accuracy over seeds; the test split is
-never looked at. Runs without a grid stand for themselves.
+never looked at. Nothing is chosen before every declared rate of every seed has ended: until then one rate
+stands in, and depth utility is not known. Runs without a grid stand for themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from walkback.core.canonical import canonical_json
-from walkback.store import Bundle
+from walkback.store import Bundle, Store
 
 
 def select_rates(bundles: Sequence[Bundle]) -> list[Bundle]:
@@ -25,18 +27,45 @@ def rate_note(bundle: Bundle, bundles: Sequence[Bundle]) -> tuple[str, ...]:
     """How a rate was chosen among all the bundles there are, in a sentence; nothing without a grid."""
     if not bundle.spec.get("lr_grid"):
         return ()
-    mates = [other for other in bundles if _grid_key(other) == _grid_key(bundle)]
-    tried, declared = {other.spec["lr"] for other in mates}, bundle.spec["lr_grid"].split(",")
-    missing = "" if len(tried) == len(declared) else f" (only {len(tried)} of {len(declared)} were run)"
-    own, chosen = bundle.spec["lr"], select_rates(mates)[0].spec["lr"]
+    own, declared = bundle.spec["lr"], ", ".join(bundle.spec["lr_grid"].split(","))
+    if missing := open_grid(bundle, bundles):
+        return (f"Learning rate {own:g} was not chosen from {declared} yet: {missing}.",)
+    chosen = select_rates(_mates(bundle, bundles))[0].spec["lr"]
     if own != chosen:
         return (
-            f"Learning rate {own:g} is not the one that speaks for this rule: of {', '.join(declared)}"
-            f"{missing} the validation split prefers {chosen:g}.",
+            f"Learning rate {own:g} is not the one that speaks for this rule: of {declared} "
+            f"the validation split prefers {chosen:g}.",
         )
-    return (
-        f"Learning rate {own:g} was chosen on the validation split from {', '.join(declared)}{missing}.",
-    )
+    return (f"Learning rate {own:g} was chosen on the validation split from {declared}.",)
+
+
+def open_grid(bundle: Bundle, bundles: Sequence[Bundle]) -> str:
+    """Why a run's grid cannot choose yet, told in runs; nothing if it can, or there is none."""
+    if not bundle.spec.get("lr_grid"):
+        return ""
+    mates = _mates(bundle, bundles)
+    rates, seeds = set(bundle.spec["lr_grid"].split(",")), {mate.spec["seed"] for mate in mates}
+    ended = {(f"{mate.spec['lr']:g}", mate.spec["seed"]) for mate in mates if mate.finished}
+    wanted = len(rates) * len(seeds)
+    label, missing = bundle.card["rule"]["label"], wanted - len(ended)
+    told = f"{missing} of the {wanted} runs of {label}'s grid of learning rates"
+    return f"{told} {'has' if missing == 1 else 'have'} not ended" if missing else ""
+
+
+def open_rates(bundles: Sequence[Bundle]) -> dict[Path, str]:
+    """Why the grid of each run cannot choose yet: among the runs named, and those that lie beside them."""
+    grids = [bundle for bundle in bundles if bundle.spec.get("lr_grid")]
+    stored = {path: Store(path).bundles() for path in {b.path.resolve().parent for b in grids}}
+    return {b.path: open_grid(b, all_of(bundles, stored[b.path.resolve().parent])) for b in grids}
+
+
+def all_of(given: Sequence[Bundle], stored: Sequence[Bundle]) -> list[Bundle]:
+    """Those that were named, and those that lie beside them; each once."""
+    return list({bundle.path.resolve(): bundle for bundle in (*stored, *given)}.values())
+
+
+def _mates(bundle: Bundle, bundles: Sequence[Bundle]) -> list[Bundle]:
+    return [other for other in bundles if _grid_key(other) == _grid_key(bundle)]
 
 
 def _passed_over(bundles: Sequence[Bundle]) -> set[Any]:
@@ -55,11 +84,13 @@ def _grid_key(bundle: Bundle) -> str:
     return canonical_json({k: v for k, v in bundle.spec.items() if k not in ("lr", "seed")})
 
 
-def _validation(group: Sequence[Bundle]) -> tuple[int, float]:
-    """More seeds first, then the mean accuracy; a run that diverged or was not measured counts as 0."""
+def _validation(group: Sequence[Bundle]) -> tuple[int, int, float]:
+    """More ended seeds first, then more seeds, then the mean accuracy.
+
+    A run that diverged or was not measured counts as 0."""
     found = []
     for bundle in group:
         table = bundle.measurements()
         value = table.number("accuracy.validation@1", table.epochs[-1]) if table.epochs else None
         found.append(0.0 if value is None or bundle.status.get("state") == "diverged" else value)
-    return len(found), fmean(found)
+    return sum(bundle.finished for bundle in group), len(found), fmean(found)
