@@ -153,6 +153,22 @@ def test_replay_sweep_and_ablate_answer(trained, capsys):
         assert run([command, str(trained)]) == 0
 
 
+def test_every_question_to_a_store_names_the_runs_that_were_not_measured_yet(copy_of, tmp_path, capsys):
+    bundle = Store(copy_of).find(bundle_of(copy_of, "bp", seed=3).name)
+    bundle.commit(drop=bundle.members(), status={"state": "running", "epoch": 0, "reason": ""})
+    questions = [[name, copy_of] for name in ("replay", "sweep", "ablate", "multiverse")]
+    for question in (*questions, ["report", copy_of, "--out", tmp_path / "r"]):
+        code, found = answer(capsys, *question)
+        assert (code, found["not_measured_yet"]) == (0, [bundle.path.name])
+        assert run([*map(str, question)]) == 0
+        assert f"Not measured yet: {bundle.path.name}" in capsys.readouterr().out
+    _, found = answer(capsys, "ablate", copy_of)
+    assert {row["rule"]: row["full"] for row in found["ablation"]}["bp"] == "not known"
+    _, found = answer(capsys, "diagnose", *copy_of.glob("resmlp-bp-*"))
+    assert found["verdict"] == "INCOMPLETE(still training)"
+    refused(capsys, "diagnose", bundle.path, words="holds no measurements yet")
+
+
 def test_doctor_says_whether_runs_repeat_here(capsys, monkeypatch):
     code, found = answer(capsys, "doctor")
     assert code == 0 and found["reproducible"] is True

@@ -77,6 +77,13 @@ class Runs:
         bundle.commit(members, status=status, environment=ENVIRONMENT)
         return bundle
 
+    def start(self, rule: str, *, seed: int = 1) -> Bundle:
+        """A run that was killed before its first measurement."""
+        whole = self.add(rule, seed=seed)
+        status = {"state": "running", "epoch": 0, "reason": ""}
+        whole.commit(drop=whole.members(), status=status)
+        return whole
+
     def judged(self, **options: Any) -> list[Judged]:
         return judge_bundles(Store(self.path).bundles(), **options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,28 @@ def test_files_name_no_folder_of_the_machine(audit: list[Judged], written: Path)
     assert not [name for name, data in _files(written).items() if store in data]
 
 
+def test_a_run_that_was_not_measured_yet_keeps_its_rule_from_passing_and_is_named(
+    runs: Any, tmp_path: Path
+) -> None:
+    for seed in (1, 2, 3):
+        runs.add("bp", seed=seed, accuracy=0.9)
+        runs.add("dfa", seed=seed, accuracy=0.1)
+        runs.add("frozen", seed=seed, accuracy=0.5)
+    started = runs.start("bp", seed=4)
+    runs.start("dfa", seed=4)
+    bp, dfa, _ = runs.judged()
+    assert bp.verdict.verdict == "INCOMPLETE(still training)"
+    assert dfa.verdict.verdict == "FAIL(D3)", "what fires on the others is known all the same"
+    write_report([bp, dfa], tmp_path, unmeasured=[started.path.name])
+    files = {name: data.decode() for name, data in _files(tmp_path).items() if name.endswith(_TEXTS)}
+    for name in ("report.html", "report.md"):
+        assert f"not measured yet: {started.path.name}" in files[name]
+        assert "Seed 4 has started and was not measured yet." in files[name]
+    assert "3 (1 more not measured yet)" in files["tables/verdicts.md"]
+    assert "3 finished, 1 not measured yet" in files["tables/verdicts.csv"]
+    assert "bp,bp,4,,,,,,,not measured yet" in files["tables/trajectory.csv"]
+
+
 def test_no_verdicts_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nothing to report"):
         write_report([], tmp_path)
@@ -84,6 +107,9 @@ def test_drawing_leaves_pyplot_and_torch_alone(audit: list[Judged], tmp_path: Pa
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code, str(store), str(tmp_path / "out")], check=True)
+
+
+_TEXTS = (".html", ".md", ".csv")
 
 
 def _files(folder: Path) -> dict[str, bytes]:

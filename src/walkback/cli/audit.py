@@ -181,7 +181,7 @@ def _show_answer(
 ) -> int:
     """Judge what is there; every run that is not is named."""
     from walkback.core.errors import BadInput
-    from walkback.judge.assemble import judge_bundles
+    from walkback.judge.assemble import judge_bundles, unmeasured_names, with_measured
     from walkback.judge.naming import names_of
     from walkback.report import write_report
     from walkback.report.terminal import verdict_table
@@ -190,7 +190,7 @@ def _show_answer(
     specs = study.runs(data)
     states = {spec: _state(spec, store)["state"] for spec in specs}
     found = [bundle for spec in specs if (bundle := store.find(spec.name)) is not None]
-    bundles = [bundle for bundle in found if bundle.measurements().epochs]
+    bundles, unmeasured = with_measured(found), unmeasured_names(found)
     if not bundles:
         raise BadInput(
             f"That store holds no run of {study.name} yet.",
@@ -202,6 +202,7 @@ def _show_answer(
         out,
         title=f"walkback audit: {study.name}",
         study=study.chapter(Answers(store, data), states),
+        unmeasured=unmeasured,
     )
     missing = [spec.name for spec, state in states.items() if state == "not run"]
     if json:
@@ -214,6 +215,7 @@ def _show_answer(
                 "planned": len(specs),
                 "finished": sum(state in ("finished", "diverged") for state in states.values()),
                 "not_run": missing,
+                "not_measured_yet": unmeasured,
                 "verdicts": verdicts,
             }
         )
@@ -222,5 +224,7 @@ def _show_answer(
     console.print(verdict_table(judged))
     if missing:
         console.print(f"Not run yet: {len(missing)} of {len(specs)} runs.")
+    for name in unmeasured:
+        console.print(f"Not measured yet: {name}", soft_wrap=True)
     console.print(f"Report: {page}", soft_wrap=True)
     return 0

@@ -24,8 +24,9 @@ def replay(store: StoreArgument, logic: Logic = "artifact", json: Json = False) 
     from walkback.judge.replay import first_firing, histories
     from walkback.judge.replay import replay as replayed
 
-    rows = first_firing(replayed(histories(_measured(store)), logic=logic))
-    _show({"logic": logic, "first_firing": rows}, rows, json)
+    bundles, unmeasured = _started(store)
+    rows = first_firing(replayed(histories(bundles), logic=logic))
+    _show({"logic": logic, "first_firing": rows}, rows, unmeasured, json)
     return 0
 
 
@@ -33,7 +34,8 @@ def sweep(store: StoreArgument, logic: Logic = "artifact", json: Json = False) -
     """How far each threshold can move before a verdict changes."""
     from walkback.judge.sweep import sweep as swept
 
-    rows = swept(_measured(store), logic=logic)
+    bundles, unmeasured = _started(store)
+    rows = swept(bundles, logic=logic)
     shown = [
         {
             "threshold": row["threshold"],
@@ -44,7 +46,7 @@ def sweep(store: StoreArgument, logic: Logic = "artifact", json: Json = False) -
         }
         for row in rows
     ]
-    _show({"logic": logic, "sweep": rows}, shown, json)
+    _show({"logic": logic, "sweep": rows}, shown, unmeasured, json)
     return 0
 
 
@@ -52,8 +54,9 @@ def ablate(store: StoreArgument, logic: Logic = "artifact", json: Json = False) 
     """Which verdict smaller bodies of evidence would have given."""
     from walkback.judge.ablate import ablate as ablated
 
-    rows = ablated(_measured(store), logic=logic)
-    _show({"logic": logic, "ablation": rows}, rows, json)
+    bundles, unmeasured = _started(store)
+    rows = ablated(bundles, logic=logic)
+    _show({"logic": logic, "ablation": rows}, rows, unmeasured, json)
     return 0
 
 
@@ -61,7 +64,8 @@ def multiverse(store: StoreArgument, json: Json = False) -> int:
     """In how many defensible specifications each verdict holds, and which choice turns it."""
     from walkback.judge.multiverse import multiverse as over_choices
 
-    rows = over_choices(_measured(store))
+    bundles, unmeasured = _started(store)
+    rows = over_choices(bundles)
     shown = [
         {
             "rule": row["rule"],
@@ -71,7 +75,7 @@ def multiverse(store: StoreArgument, json: Json = False) -> int:
         }
         for row in rows
     ]
-    _show({"multiverse": rows}, shown, json)
+    _show({"multiverse": rows}, shown, unmeasured, json)
     return 0
 
 
@@ -80,14 +84,17 @@ def _most_sensitive(flips: dict[str, float]) -> str:
     return f"{name} ({100 * flips[name]:.0f} %)" if flips[name] else "nothing"
 
 
-def _measured(path: Path) -> list[Bundle]:
+def _started(path: Path) -> tuple[list[Bundle], list[str]]:
+    """The runs to judge, and the names of those that show nothing yet."""
     from walkback.core.errors import BadInput
+    from walkback.judge.assemble import unmeasured_names, with_measured
     from walkback.store import Store
 
-    found = [bundle for bundle in Store.existing(path).bundles() if bundle.measurements().epochs]
-    if not found:
+    found = Store.existing(path).bundles()
+    bundles = with_measured(found)
+    if not bundles:
         raise BadInput(f"The store {path} holds no measured runs.", "Train some: walkback train --help.")
-    return found
+    return bundles, unmeasured_names(found)
 
 
 def _shown(column: str, row: dict[str, Any]) -> str:
@@ -99,9 +106,11 @@ def _shown(column: str, row: dict[str, Any]) -> str:
     return "—"
 
 
-def _show(answer: dict[str, Any], rows: Sequence[dict[str, Any]], json: bool) -> None:
+def _show(
+    answer: dict[str, Any], rows: Sequence[dict[str, Any]], unmeasured: Sequence[str], json: bool
+) -> None:
     if json:
-        emit_json(answer)
+        emit_json({**answer, "not_measured_yet": unmeasured})
         return
     from rich.table import Table
     from rich.text import Text
@@ -111,4 +120,7 @@ def _show(answer: dict[str, Any], rows: Sequence[dict[str, Any]], json: bool) ->
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*(Text(_shown(name, row)) for name in row))
-    stdout_console().print(table)
+    console = stdout_console()
+    console.print(table)
+    for name in unmeasured:
+        console.print(f"Not measured yet: {name}", soft_wrap=True)

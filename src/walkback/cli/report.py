@@ -20,19 +20,18 @@ def report(
 ) -> int:
     """Write tables (md, csv, tex), figures (svg, pdf, png) and report.html."""
     from walkback.core.errors import BadInput
-    from walkback.judge.assemble import judge_bundles
+    from walkback.judge.assemble import judge_bundles, unmeasured_names, with_measured
     from walkback.judge.naming import names_of
     from walkback.report import write_report
     from walkback.report.terminal import verdict_table
     from walkback.store import Store
 
     found = Store.existing(store).bundles()
-    bundles = [bundle for bundle in found if bundle.measurements().epochs]
-    unmeasured = [bundle.path.name for bundle in found if bundle not in bundles]
+    bundles, unmeasured = with_measured(found), unmeasured_names(found)
     if not bundles:
         raise BadInput(f"The store {store} holds no measured runs.", "Train some: walkback train --help.")
     judged = judge_bundles(bundles, logic=logic)
-    page = write_report(judged, out)
+    page = write_report(judged, out, unmeasured=unmeasured)
     if json:
         named = zip(names_of(judged), judged, strict=True)
         verdicts = {name: item.verdict for name, item in named if item.role != "baseline"}
@@ -41,6 +40,6 @@ def report(
     console = stdout_console()
     console.print(verdict_table(judged))
     for name in unmeasured:
-        console.print(f"Not measured yet, and not in the report: {name}", soft_wrap=True)
+        console.print(f"Not measured yet: {name}", soft_wrap=True)
     console.print(f"Report: {page}", soft_wrap=True)
     return 0

@@ -26,6 +26,7 @@ class Judged:
     bundles: list[Bundle]
     runs: list[Evidence]
     verdict: Verdict
+    unmeasured: list[Bundle] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -39,12 +40,16 @@ class Judged:
 
 @dataclass(frozen=True)
 class Case:
-    """What one verdict is about: the seeds of one rule and recipe, each with its baseline."""
+    """What one verdict is about: the seeds of one rule and recipe, each with its baseline.
+
+    `unmeasured` seeds have started and show nothing yet; they keep the others from passing.
+    """
 
     bundles: list[Bundle]
     runs: list[Evidence]
     baselines: list[Evidence | None]
     cells: Cells = field(default_factory=dict)
+    unmeasured: list[Bundle] = field(default_factory=list)
 
     def only(self, places: Sequence[int]) -> Case:
         """The seeds at these places alone, without the stem × blocks table, which is over all seeds."""
@@ -52,8 +57,15 @@ class Case:
         return Case(*taken)  # type: ignore[arg-type]
 
     def judge(self, *, logic: str = "artifact", thresholds: Thresholds | None = None) -> Judged:
-        verdict = judge(self.runs, self.baselines, logic=logic, thresholds=thresholds, cells=self.cells)
-        return Judged(self.bundles, self.runs, verdict)
+        verdict = judge(
+            self.runs,
+            self.baselines,
+            logic=logic,
+            thresholds=thresholds,
+            cells=self.cells,
+            unmeasured=[bundle.spec.get("seed") for bundle in self.unmeasured],
+        )
+        return Judged(self.bundles, self.runs, verdict, self.unmeasured)
 
 
 def judge_bundles(
@@ -80,9 +92,11 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
     stored = {path: Store(path).bundles() for path in {b.path.resolve().parent for b in bundles}}
     rates = open_rates([*given, *(sibling for sibling in siblings.values() if sibling is not None)])
     cases = []
-    for group in groups.values():
-        group.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
-        _check_seeds(group)
+    for seeds in groups.values():
+        seeds.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
+        _check_seeds(seeds)
+        group = [bundle for bundle in seeds if bundle.measurements().epochs] or seeds
+        unmeasured = [bundle for bundle in seeds if bundle not in group]
         tried = all_of(given, stored[group[0].path.resolve().parent])
         note = (*_control_note(group[0], stored), *rate_note(group[0], tried))
         runs = [
@@ -90,8 +104,19 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
             for bundle in group
         ]
         against = [same_epoch(run, siblings[b.path], rates) for run, b in zip(runs, group, strict=True)]
-        cases.append(Case(group, runs, against, _cells(group, runs, stored, baselines)))
+        cases.append(Case(group, runs, against, _cells(group, runs, stored, baselines), unmeasured))
     return sorted(cases, key=lambda case: (case.runs[0].role == "baseline", case.runs[0].label))
+
+
+def with_measured(bundles: Sequence[Bundle]) -> list[Bundle]:
+    """The runs of each rule and recipe of which a seed was measured: the others have nothing to judge."""
+    known = {group_key(bundle) for bundle in bundles if bundle.measurements().epochs}
+    return [bundle for bundle in bundles if group_key(bundle) in known]
+
+
+def unmeasured_names(bundles: Sequence[Bundle]) -> list[str]:
+    """The runs that have started and show nothing yet."""
+    return [bundle.path.name for bundle in bundles if not bundle.measurements().epochs]
 
 
 def _cells(

@@ -30,10 +30,12 @@ def judge(
     logic: str = "artifact",
     thresholds: Thresholds | None = None,
     cells: Cells | None = None,
+    unmeasured: Sequence[int | None] = (),
 ) -> Verdict:
     """One verdict on one rule from its seeds. `baselines[i]` is the frozen sibling of `runs[i]`.
 
-    `cells` are the other runs of the stem × blocks table, where there are any.
+    `cells` are the other runs of the stem × blocks table, where there are any; `unmeasured` the seeds that
+    have started and show nothing yet.
     """
     _check_question(runs, baselines, logic)
     thresholds = thresholds or Thresholds()
@@ -59,11 +61,12 @@ def judge(
             Outcome.SKIPPED, words, claim, logic, reasons, (), layer_table(runs), (note,), evidence
         )
     outcome, words = decide(reasons, logic)
-    unfinished = _unfinished(runs)
+    unfinished = _unfinished(runs) or ("still training" if unmeasured else "")
     if outcome is Outcome.PASS and unfinished:
         outcome, words = Outcome.INCOMPLETE, f"INCOMPLETE({unfinished})"
     chain = walk_back(label, runs, reasons, outcome)
-    notes = _notes(runs, thresholds)
+    waiting = (f"Seed {seed} has started and was not measured yet." for seed in unmeasured)
+    notes = (*waiting, *_notes(runs, thresholds))
     return Verdict(outcome, words, claim, logic, reasons, chain, layer_table(runs), notes, evidence)
 
 

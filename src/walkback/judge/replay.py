@@ -38,7 +38,7 @@ def histories(bundles: Sequence[Bundle]) -> list[History]:
 
     Epoch 0 is left out: before training every net equals its frozen twin, and D3 would fire for all.
     """
-    bundles = select_rates(bundles)
+    bundles = [bundle for bundle in select_rates(bundles) if bundle.measurements().epochs]
     names = run_names(bundles)
     siblings = sibling_bundles(bundles)
     rates = open_rates([*bundles, *(sibling for sibling in siblings if sibling is not None)])

@@ -26,7 +26,10 @@ from walkback.report.table import Column, Table
 from walkback.store import Bundle
 
 
-def build_report(judged: Sequence[Judged], title: str, study: Chapter | None = None) -> Report:
+def build_report(
+    judged: Sequence[Judged], title: str, study: Chapter | None = None, unmeasured: Sequence[str] = ()
+) -> Report:
+    waiting = [f"Started, and not measured yet: {name}." for name in unmeasured]
     names, full = names_of(judged), full_rows(judged)
     logics = ", ".join(sorted({item.verdict.logic for item in judged}))
     return Report(
@@ -43,7 +46,7 @@ def build_report(judged: Sequence[Judged], title: str, study: Chapter | None = N
         recipe=recipe_table(judged),
         identity=identity_table(judged),
         environment=_facts("environment", "What the runs were computed with.", judged, _environment_of),
-        notes=(DISCLAIMER, f"Verdict logic: {logics}.", *_full_note(names, judged)),
+        notes=(DISCLAIMER, f"Verdict logic: {logics}.", *_full_note(names, judged), *waiting),
     )
 
 

@@ -23,7 +23,7 @@ def verdict_rows(judged: Sequence[Judged]) -> Table:
     """One row per rule: what was measured over its seeds, and the verdict."""
     columns = (
         Column("rule", ("rule",), numeric=False),
-        Column("seeds", ("seeds", "diverged", "running"), _show_seeds),
+        Column("seeds", ("seeds", "diverged", "running", "unmeasured"), _show_seeds),
         Column(
             "accuracy", ("accuracy_mean", "accuracy_sd", "accuracy_seeds", "seeds"), _show_accuracy, "%"
         ),
@@ -124,6 +124,10 @@ def trajectory_rows(judged: Sequence[Judged]) -> Table:
         for name, item in zip(names_of(judged), judged, strict=True)
         for run, bundle in zip(item.runs, item.bundles, strict=True)
         for row in _epochs_of(name, run, bundle)
+    ) + tuple(
+        _waiting_row(name, bundle)
+        for name, item in zip(names_of(judged), judged, strict=True)
+        for bundle in item.unmeasured
     )
     return Table("trajectory", caption, columns, _TRAJECTORY_FIELDS, rows)
 
@@ -148,6 +152,7 @@ _VERDICT_FIELDS = (
         "seeds",
         "diverged",
         "running",
+        "unmeasured",
         "state",
         "accuracy_mean",
         "accuracy_sd",
@@ -204,7 +209,8 @@ def _verdict_row(name: str, item: Judged) -> Row:
         "seeds": len(item.runs),
         "diverged": _count(item, "diverged"),
         "running": _count(item, "running"),
-        "state": _join_states(states_of(item)),
+        "unmeasured": len(item.unmeasured),
+        "state": _join_states([*states_of(item), *("not measured yet" for _ in item.unmeasured)]),
         "accuracy_mean": words.mean_of(accuracies),
         "accuracy_sd": words.sd_of(accuracies),
         "accuracy_seeds": sum(value is not None for value in accuracies),
@@ -317,6 +323,16 @@ def _epochs_of(name: str, run: Evidence, bundle: Bundle) -> Iterator[Row]:
         }
 
 
+def _waiting_row(name: str, bundle: Bundle) -> Row:
+    """A run that has started and shows nothing yet."""
+    told = {
+        "rule": name,
+        "variant": bundle.card["rule"].get("variant", name),
+        "seed": bundle.spec.get("seed"),
+    }
+    return dict.fromkeys(_TRAJECTORY_FIELDS) | told | {"state": "not measured yet"}
+
+
 def _variant(item: Judged) -> str:
     return item.bundles[0].card["rule"].get("variant", item.label)
 
@@ -333,8 +349,9 @@ def _join_states(states: Sequence[str]) -> str:
     return ", ".join(f"{number} {state}" for state, number in counts.items())
 
 
-def _show_seeds(seeds: int, diverged: int, running: int) -> str:
+def _show_seeds(seeds: int, diverged: int, running: int, unmeasured: int) -> str:
     open_ends = [f"{diverged} diverged"] * bool(diverged) + [f"{running} still running"] * bool(running)
+    open_ends += [f"{unmeasured} more not measured yet"] * bool(unmeasured)
     return f"{seeds} ({', '.join(open_ends)})" if open_ends else f"{seeds}"
 
 

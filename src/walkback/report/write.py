@@ -19,12 +19,20 @@ from walkback.store.files import write_atomic
 
 
 def write_report(
-    judged: Sequence[Judged], out: Path, *, title: str = "walkback audit", study: Chapter | None = None
+    judged: Sequence[Judged],
+    out: Path,
+    *,
+    title: str = "walkback audit",
+    study: Chapter | None = None,
+    unmeasured: Sequence[str] = (),
 ) -> Path:
-    """Write everything below `out`; the path of report.html, which needs none of the other files."""
+    """Write everything below `out`; the path of report.html, which needs none of the other files.
+
+    `unmeasured` names the runs that have started and show nothing yet.
+    """
     if not judged:
         raise BadInput("There is nothing to report: no verdicts were given.")
-    report = build_report(judged, title, study)
+    report = build_report(judged, title, study, unmeasured)
     figures = draw_figures(judged) | draw_all(study.drawings if study else ())
     files = _tables(report) | {f"figures/{name}": data for name, data in figures.items()}
     files["report.md"] = render_markdown(report).encode()
