@@ -380,6 +380,15 @@ def test_a_run_that_has_not_come_to_its_end_never_passes_but_may_fail(state, wor
     assert judge([cut], [frozen(accuracy=0.99)], logic=logic).outcome is Outcome.FAIL
 
 
+def test_a_captured_model_is_not_compared_with_a_baseline_that_still_trains():
+    half = {"state": "running", "epoch": 5, "reason": ""}
+    verdict = judge([evidence(status={"state": "captured"})], [frozen(status=half)])
+    assert verdict.verdict == "INCOMPLETE(D3)"
+    assert "the baseline is still training (epoch 5)" in verdict.reasons[2].sentence
+    both = judge([evidence(status=half)], [frozen(status=half)])
+    assert both.reasons[2].fires is False, "two runs at one epoch of their training are comparable"
+
+
 def test_a_gain_of_exactly_the_margin_is_enough_whatever_rounding_says():
     assert 0.36 - 0.34 < 0.02
     assert judge([evidence(accuracy=0.36)], [frozen(accuracy=0.34)]).verdict == "PASS"

@@ -242,6 +242,8 @@ def _unmatched(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
             return "nothing was trained yet"
         if baseline.status.get("state") == "diverged":
             return "the baseline diverged"
+        if not run.trained and baseline.status.get("state") == "running":
+            return f"the baseline is still training (epoch {baseline.epoch})"
         if run.trained and baseline.trained and run.epoch != baseline.epoch:
             return f"the baseline was measured at epoch {baseline.epoch}, the run at epoch {run.epoch}"
         if run.fingerprint and baseline.fingerprint and run.fingerprint != baseline.fingerprint:
