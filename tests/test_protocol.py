@@ -111,6 +111,22 @@ def test_a_captured_baseline_of_another_shape_or_batch_is_not_compared(model, da
     assert "other items" in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
 
 
+@pytest.mark.parametrize("label", ["shallow", "frozen(stem=dfa)"])
+def test_a_bundle_of_another_control_is_not_taken_for_frozen_blocks(model, data, tmp_path, label):
+    base = Bundle.from_model(model, *data, tmp_path / "base", label=label, role="baseline")
+    base.commit(status={"state": "finished", "epoch": 2, "reason": ""})
+    with pytest.raises(BadInput, match="not frozen"):
+        FAProtocol(model, *data, baseline=base)
+
+
+def test_a_baseline_whose_grid_has_not_ended_is_not_compared(model, data, tmp_path):
+    base = Bundle.from_model(model, *data, tmp_path / "base", role="baseline")
+    base.spec.update({"lr": 0.01, "lr_grid": "0.001,0.01"})
+    base.commit(status={"state": "finished", "epoch": 2, "reason": ""})
+    depth = FAProtocol(model, *data, baseline=base).run().reasons[2]
+    assert depth.fires is None and "1 of the 2 runs of frozen's grid" in depth.sentence
+
+
 def test_an_accuracy_from_elsewhere_is_not_compared_with_one_of_a_batch(model, data, tmp_path):
     twin = freeze_blocks(ResMLP(12, 5, depth=3, width=16))
     on_batch = Bundle.from_model(twin, *data, tmp_path / "batch", role="baseline")

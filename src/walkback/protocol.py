@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from walkback.core.quantities import Measurements
 from walkback.core.verdict import Verdict
 from walkback.data.dataset import hash_arrays
 from walkback.judge import Evidence, Thresholds, evidence_of, judge
+from walkback.judge.assemble import check_frozen
+from walkback.judge.select import open_rates
 from walkback.measure import measure_light, measure_rule
 from walkback.measure.rows import correct_rows
 from walkback.nets.adapter import Adapter
@@ -239,7 +241,9 @@ def _baseline_evidence(baseline: Baseline | None) -> Evidence | None:
                 f"The bundle {baseline.path.name} is not a baseline.",
                 'Make one with Bundle.from_model(…, role="baseline"), or train the rule frozen.',
             )
-        return evidence_of(baseline)
+        check_frozen(baseline)
+        rates = open_rates([baseline])
+        return replace(evidence_of(baseline), rate_open=rates.get(baseline.path, ""))
     if isinstance(baseline, np.ndarray):
         baseline = np.atleast_1d(baseline).tolist()
     values: Sequence[Any] = baseline if isinstance(baseline, (list, tuple)) else [baseline]

@@ -15,7 +15,7 @@ from walkback.core.errors import BadInput
 from walkback.core.quantities import Measurements
 from walkback.judge import ablate as ablation
 from walkback.judge import multiverse as universe
-from walkback.judge.assemble import Case, _check_frozen
+from walkback.judge.assemble import Case, check_frozen
 from walkback.judge.credit import judge_credit
 from walkback.judge.replay import _stays_from, first_firing, replay
 from walkback.judge.select import select_rates
@@ -177,6 +177,6 @@ def test_a_named_baseline_of_another_kind_is_not_taken_for_frozen_blocks():
 
     for label in ("shallow", "frozen(stem=dfa)"):
         with pytest.raises(BadInput, match="not frozen"):
-            _check_frozen(named(label))
-    _check_frozen(named("frozen"))
-    _check_frozen(named("my frozen net", "captured"))
+            check_frozen(named(label))
+    check_frozen(named("frozen"))
+    check_frozen(named("my frozen net", "captured"))

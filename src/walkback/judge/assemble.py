@@ -185,7 +185,7 @@ def sibling_bundles(
         alone = groups is not None and len(groups[group_key(bundle)]) == 1
         if not known and baselines is not None and len(baselines) == 1 and alone:
             _check_recipe(bundle, baselines[0])
-            _check_frozen(baselines[0])
+            check_frozen(baselines[0])
             known = list(baselines)
         measured = [sibling for sibling in known if sibling.measurements().epochs]
         found.append(measured[0] if measured else None)
@@ -224,7 +224,7 @@ def _check_recipe(bundle: Bundle, baseline: Bundle) -> None:
         )
 
 
-def _check_frozen(baseline: Bundle) -> None:
+def check_frozen(baseline: Bundle) -> None:
     """D3 speaks of frozen random blocks under a stem by backprop; another baseline is another statement."""
     label = str(baseline.card["rule"]["label"])
     if baseline.status.get("state") != "captured" and label != "frozen":
