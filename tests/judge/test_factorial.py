@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.judge.test_protocol import evidence, frozen
 from tests.studies.made_up import write_run
 from walkback.core.spec import Call, RunSpec
@@ -69,6 +71,24 @@ def test_the_table_shows_the_cells_that_were_run_and_no_others():
     assert set(shown["contrasts"]) == {"stem by bp", "stem by dfa"}
     alone = judge([evidence()], [frozen()])["evidence"]["stem_blocks"]
     assert alone == {"cells": [], "contrasts": {}}
+
+
+def accuracies(cells):
+    shown = judge(cells["dfa", "dfa"], cells=cells)["evidence"]["stem_blocks"]["cells"]
+    return {(cell["stem"], cell["blocks"]): cell["accuracy"] for cell in shown}
+
+
+def test_a_cell_without_all_seeds_at_one_epoch_is_a_gap():
+    runs = [evidence(accuracy=0.9, seed=s) for s in range(3)]
+    fixed = [frozen(accuracy=0.7, seed=s) for s in range(3)]
+    cells = {("dfa", "dfa"): runs, ("bp", "frozen"): fixed}
+    assert accuracies(cells)["bp", "frozen"] == pytest.approx(0.7)
+    assert accuracies({**cells, ("bp", "frozen"): fixed[:2]})["bp", "frozen"] is None
+    early = [replace(fixed[0], epoch=0), *fixed[1:]]
+    assert accuracies({**cells, ("bp", "frozen"): early})["bp", "frozen"] is None
+    assert accuracies({**cells, ("bp", "frozen"): early})["dfa", "dfa"] == pytest.approx(0.9)
+    mixed = [replace(runs[0], epoch=4), *runs[1:]]
+    assert set(accuracies({**cells, ("dfa", "dfa"): mixed}).values()) == {None}
 
 
 def test_a_rate_that_the_validation_split_passed_over_is_in_no_cell(tmp_path):

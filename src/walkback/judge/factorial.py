@@ -34,9 +34,10 @@ def contrasts(rule: str, cells: Cells, thresholds: Thresholds) -> dict[str, Reas
 
 def stem_blocks(rule: str, cells: Cells, thresholds: Thresholds) -> dict[str, Any]:
     """The table for the report: mean accuracy of each cell that was run, and each contrast."""
+    own = cells.get((rule, rule), ())
     return {
         "cells": [
-            {"stem": stem, "blocks": blocks, "accuracy": _mean([run.accuracy for run in runs])}
+            {"stem": stem, "blocks": blocks, "accuracy": _accuracy(runs, own)}
             for (stem, blocks), runs in cells.items()
             if runs
         ],
@@ -67,6 +68,11 @@ def _ended(run: Evidence) -> bool:
     return run.status.get("state") not in ("running", "diverged")
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _accuracy(runs: Sequence[Evidence], own: Sequence[Evidence]) -> float | None:
+    """The mean of a cell that has all of the rule's seeds, all of them at one epoch: else it is a gap."""
+    whole = sorted(str(run.seed) for run in runs) == sorted(str(run.seed) for run in own)
+    if not whole or len({run.epoch for run in (*runs, *own)}) > 1 or any(run.rate_open for run in runs):
+        return None
+    values = [run.accuracy for run in runs]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None

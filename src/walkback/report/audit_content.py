@@ -224,6 +224,8 @@ def _stem_blocks(verdict: Verdict) -> Table | None:
         Column("accuracy", ("accuracy",), words.percent, "%"),
     )
     caption = "Who trained the stem, and who the blocks. Rows with one stem differ in the blocks alone."
+    if any(cell["accuracy"] is None for cell in cells):
+        caption += f" {words.MISSING}: not run on all of the rule's seeds up to one and the same epoch."
     rows = tuple(sorted(cells, key=lambda cell: (cell["stem"], cell["blocks"])))
     return Table("stem-blocks", caption, columns, ("stem", "blocks", "accuracy"), rows)
 
