@@ -10,6 +10,8 @@ from tests.conftest import ready_rule
 from walkback import Bundle, FAProtocol, Thresholds
 from walkback.core.errors import BadInput
 from walkback.judge.assemble import judge_bundles
+from walkback.judge.replay import first_firing, histories, replay
+from walkback.judge.sweep import sweep
 from walkback.nets import Adapter, freeze_blocks
 from walkback.nets.resmlp import ResMLP
 
@@ -109,6 +111,18 @@ def test_a_captured_baseline_of_another_shape_or_batch_is_not_compared(model, da
     shifted = Bundle.from_model(same, data[0] + 1, data[1], tmp_path / "shifted", role="baseline")
     verdict = FAProtocol(model, *data, baseline=shifted).run()
     assert "other items" in verdict["diagnostics"]["D3_depth_utility"]["sentence"]
+
+
+def test_a_captured_model_is_replayed_and_swept_like_any_other(model, data, tmp_path):
+    bundle = Bundle.from_model(model, *data, tmp_path / "mine", label="mine")
+    rows = first_firing(replay(histories([bundle])))
+    assert [(row["rule"], row["detector"], row["known_epochs"], row["epochs"]) for row in rows] == [
+        ("mine", "D1", 1, 1),
+        ("mine", "D2", 1, 1),
+        ("mine", "D3", 0, 1),
+    ]
+    known = {(row["threshold"], row["known"]) for row in sweep([bundle])}
+    assert known == {("growth", 1), ("validity", 1), ("depth_gain", 0)}
 
 
 @pytest.mark.parametrize("label", ["shallow", "frozen(stem=dfa)"])

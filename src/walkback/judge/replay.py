@@ -36,7 +36,8 @@ def histories(bundles: Sequence[Bundle]) -> list[History]:
     """Every run with the baseline of the same epoch, read once, and labelled so that nets and recipes of
     one rule are not taken for one another.
 
-    Epoch 0 is left out: before training every net equals its frozen twin, and D3 would fire for all.
+    Epoch 0 is left out: before training every net equals its frozen twin, and D3 would fire for all. A
+    captured model's one epoch is called 0 too; it stays, beside its baseline's last.
     """
     bundles = [bundle for bundle in select_rates(bundles) if bundle.measurements().epochs]
     names = run_names(bundles)
@@ -45,8 +46,10 @@ def histories(bundles: Sequence[Bundle]) -> list[History]:
     found = []
     for bundle, sibling in zip(bundles, siblings, strict=True):
         against = {} if sibling is None else _by_epoch(sibling, rates)
-        runs = {e: replace(run, label=names[bundle.path]) for e, run in _by_epoch(bundle, rates).items()}
-        found.append([(run, against.get(epoch)) for epoch, run in runs.items() if epoch > 0])
+        last = against[max(against)] if against else None
+        runs = [replace(run, label=names[bundle.path]) for run in _by_epoch(bundle, rates).values()]
+        trained = [(run, against.get(run.epoch)) for run in runs if run.trained and run.epoch > 0]
+        found.append(trained + [(run, last) for run in runs if not run.trained])
     return found
 
 
