@@ -45,6 +45,7 @@ class Runs:
         growth: float = 3.0,
         validity: float = 1e-3,
         cosine: float = 0.5,
+        norm: float | None = None,
         residual: float | None = None,
         state: str = "finished",
         reason: str = "",
@@ -65,6 +66,7 @@ class Runs:
         )
         values = {"accuracy.test@1": accuracy, "scale.growth_max@1": growth}
         values |= {"reference.validity@1": validity, "alignment.deep_cosine@1": cosine}
+        values |= {} if norm is None else {"scale.state_norm@1": norm, "reference.norm@1": norm}
         values |= {} if residual is None else {"settling.residual@1": residual}
         without = [*without, *(["settling.residual@1"] if residual is None else [])]
         table = Measurements()

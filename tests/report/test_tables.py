@@ -14,7 +14,7 @@ import pytest
 from walkback.judge.assemble import Judged
 from walkback.judge.naming import names_of
 from walkback.judge.thresholds import Thresholds
-from walkback.report import write_report
+from walkback.report import words, write_report
 from walkback.report.audit_tables import full_rows, layer_rows, trajectory_rows, verdict_rows
 from walkback.report.csv import render_csv
 from walkback.report.table import Table
@@ -80,13 +80,34 @@ def test_nan_is_said_in_words_and_kept_apart_from_missing(runs: Any) -> None:
     assert (stored["accuracy"], stored["growth_max"]) == ("nan", "inf")
 
 
-def test_a_seed_without_a_vote_is_named(runs: Any) -> None:
+def test_a_run_whose_numbers_are_lost_is_not_said_to_be_unmeasured(runs: Any, tmp_path: Path) -> None:
+    lost = {"growth": math.nan, "validity": math.nan, "cosine": math.nan, "norm": math.nan}
+    runs.add("bp", state="diverged", reason="loss is nan", **lost)
+    judged = runs.judged()
+    verdicts, layers = (_read(render_csv(show(judged)))[0] for show in (verdict_rows, layer_rows))
+    assert (verdicts["d1_value"], verdicts["d1_firing"], verdicts["d1_measured"]) == ("nan", "", "1")
+    assert (verdicts["d2_value"], verdicts["deep_cosine"]) == ("nan", "nan")
+    assert (layers["state_norm"], layers["seeds_measured"], layers["seeds_nan"]) == ("nan", "1", "1")
+    cells = _cells(verdict_rows(judged), "bp")
+    assert (cells["D1 growth"], cells["D2 reference"]) == ("not a number", "not a number")
+    verdict = judged[0].verdict
+    assert verdict.reasons[0].sentence == "The growth of the residual stream is not a number."
+    assert verdict.chain[1]["sentence"].endswith(
+        "The reference gradient at the last state is not a number."
+    )
+    assert "D1 (not a number); D2 (not a number)" in words.why(verdict)
+    page = write_report(judged, tmp_path).read_text(encoding="utf-8")
+    assert "reference gradient was not measured" not in page and "1 not measured" not in page
+
+
+def test_a_seed_without_a_vote_is_named(runs: Any, tmp_path: Path) -> None:
     runs.add("dfa", seed=1, growth=9000.0)
     runs.add("dfa", seed=2, growth=9000.0)
     runs.add("dfa", seed=3, growth=math.nan, state="diverged", reason="loss is not finite")
     table = verdict_rows(runs.judged())
     cells = _cells(table, "dfa")
-    assert cells["D1 growth"].endswith("(2/3, 1 not measured)")
+    assert cells["D1 growth"].endswith("(2/3, 1 not a number)")
+    assert "2/3, 1 not a number" in write_report(runs.judged(), tmp_path).read_text(encoding="utf-8")
     assert cells["seeds"] == "3 (1 diverged)"
     assert _row(table, "dfa")["state"] == "2 finished, 1 diverged in epoch 2: loss is not finite"
 

@@ -106,6 +106,15 @@ class Reading(NamedTuple):
         return self.value if self.status in ("ok", "below_floor", "inf") else None
 
 
+def gap(reading: Reading | None) -> str:
+    """Why there is no number: never taken, without meaning here, or not a number. Empty if there is one."""
+    if reading is None:
+        return "not measured"
+    if reading.number is not None:
+        return ""
+    return "not a number" if reading.status == "nan" else "not applicable"
+
+
 def status_of(value: float) -> str:
     return "nan" if math.isnan(value) else "inf" if math.isinf(value) else "ok"
 
@@ -155,6 +164,11 @@ class Measurements:
     def number(self, quantity: str, epoch: int, layer: int | None = None) -> float | None:
         reading = self.get(quantity, epoch, layer)
         return None if reading is None else reading.number
+
+    def value(self, quantity: str, epoch: int, layer: int | None = None) -> float | None:
+        """The number; NaN if it was measured and is not a number, None if there is none."""
+        reading = self.get(quantity, epoch, layer)
+        return math.nan if gap(reading) == "not a number" else self.number(quantity, epoch, layer)
 
     def layers(self, epoch: int) -> list[int]:
         self._index()

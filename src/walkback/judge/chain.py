@@ -49,7 +49,7 @@ def _status_quo(label: str, runs: Sequence[Evidence]) -> Step:
 def _reference(d1: Reason, d2: Reason) -> Step:
     question = "Is the gradient it is compared with meaningful?"
     if d2.fires is None:
-        return _step(2, question, None, "Not known: the reference gradient was not measured.")
+        return _step(2, question, None, f"Not known. {d2.sentence}")
     if not d2.fires:
         scale = " although one block explodes (D1)" if d1.fires else ""
         return _step(2, question, True, f"Yes: the reference is measurable{scale}; the cosine can be read.")

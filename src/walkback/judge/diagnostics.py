@@ -6,6 +6,7 @@ Each returns a Reason whose `fires` is True, False or None; None is never read a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,10 +28,11 @@ def judge_scale(runs: Sequence[Evidence], thresholds: Thresholds) -> Reason:
     """D1: does one block blow the residual stream up?"""
     limit = thresholds.growth
     values = [run.number("scale.growth_max@1") for run in runs]
-    vote = _vote([None if v is None else v > limit for v in values], thresholds.seed_share)
+    gaps = [run.gap("scale.growth_max@1") for run in runs]
+    vote = _vote([None if v is None else v > limit for v in values], gaps, thresholds.seed_share)
     value, most = _middle(values), limit_of(limit)
     if value is None or vote.fires is None:
-        sentence = "The growth of the residual stream was not measured or is not a number."
+        sentence = _no_number("The growth of the residual stream", gaps)
     elif vote.fires:
         sentence = f"One block multiplies the residual stream by {number(value)} (limit {most})."
     elif any(v is not None and v > limit for v in values):
@@ -56,7 +58,7 @@ def judge_scale(runs: Sequence[Evidence], thresholds: Thresholds) -> Reason:
         layer=_layer_of_growth(runs[0]),
         epoch=runs[0].epoch,
         seeds=vote.seeds,
-        detail={"per_seed": values, "growth_total": total, "stem_norm_against_init": stem},
+        detail={"per_seed": values, "gaps": gaps, "growth_total": total, "stem_norm_against_init": stem},
     )
 
 
@@ -68,8 +70,8 @@ def judge_reference(runs: Sequence[Evidence], thresholds: Thresholds, *, literal
     """
     quantity = "reference.compat@1" if literal else "reference.validity@1"
     limit = thresholds.compat if literal else thresholds.validity
-    values = [run.number(quantity) for run in runs]
-    vote = _vote([None if v is None else v < limit for v in values], thresholds.seed_share)
+    values, gaps = [run.number(quantity) for run in runs], [run.gap(quantity) for run in runs]
+    vote = _vote([None if v is None else v < limit for v in values], gaps, thresholds.seed_share)
     value = _middle(values)
     companions = {
         name: _middle([run.number(f"reference.{name}@1") for run in runs])
@@ -83,7 +85,12 @@ def judge_reference(runs: Sequence[Evidence], thresholds: Thresholds, *, literal
         fires=vote.fires,
         value=value,
         threshold=limit,
-        sentence=_reference_sentence(values, limit, vote.fires, cause, companions) + vote.words,
+        sentence=(
+            _no_number("The reference gradient at the last state", gaps)
+            if value is None or vote.fires is None
+            else _reference_sentence(values, limit, vote.fires, cause, companions)
+        )
+        + vote.words,
         status=vote.status,
         margin=None if value is None else value - limit,
         layer=max(runs[0].measurements.layers(runs[0].epoch), default=None),
@@ -91,6 +98,7 @@ def judge_reference(runs: Sequence[Evidence], thresholds: Thresholds, *, literal
         seeds=vote.seeds,
         detail={
             "per_seed": values,
+            "gaps": gaps,
             "cause": cause,
             **companions,
             "recoverable": _recoverable(companions),
@@ -136,8 +144,8 @@ class _Vote:
     words: str
 
 
-def _vote(fired: Sequence[bool | None], share: float) -> _Vote:
-    """Over seeds a detector fires if at least `share` of them fire; unmeasured seeds stay unknown."""
+def _vote(fired: Sequence[bool | None], gaps: Sequence[str], share: float) -> _Vote:
+    """Over seeds a detector fires if at least `share` of them fire; seeds without a number stay unknown."""
     yes, unknown, count = fired.count(True), fired.count(None), len(fired)
     needed = share * count - 1e-9
     if yes >= needed:
@@ -146,7 +154,8 @@ def _vote(fired: Sequence[bool | None], share: float) -> _Vote:
         fires = None if yes + unknown >= needed else False
     status = "ok" if fires is not None else "missing"
     words = f" Fires on {yes} of {count} seeds." if count > 1 else ""
-    words += f" Not a number on {unknown} of them." if unknown and count > 1 else ""
+    if count > 1:
+        words += "".join(f" {gap.capitalize()} on {n} of them." for gap, n in Counter(gaps).items() if gap)
     return _Vote(fires, status, f"{yes}/{count}", words)
 
 
@@ -287,13 +296,11 @@ def _depth_sentence(gain: _Gain, limit: float, fires: bool | None) -> str:
 def _reference_sentence(
     values: Sequence[float | None],
     limit: float,
-    fires: bool | None,
+    fires: bool,
     cause: str,
     companions: dict[str, float | None],
 ) -> str:
     value = _middle(values)
-    if value is None or fires is None:
-        return "The reference gradient at the last state was not measured or is not a number."
     found = f"({number(value)}, limit {limit_of(limit)})"
     if not fires and any(v is not None and v < limit for v in values):
         return f"Too few seeds have a reference gradient that is too small: the median is {found[1:-1]}."
@@ -319,6 +326,11 @@ def _reference_sentence(
         f"The reference gradient at the last state is too small to be measured by the conventional "
         f"cosine {found}, by {cause}.{seen}{lost[_recoverable(companions)]}"
     )
+
+
+def _no_number(what: str, gaps: Sequence[str]) -> str:
+    verbs = {"not measured": "was", "not a number": "is", "not applicable": "is"}
+    return f"{what} {' or '.join(f'{verbs[gap]} {gap}' for gap in dict.fromkeys(gaps) if gap)}."
 
 
 def _recoverable(companions: dict[str, float | None]) -> bool | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkback.core.errors import BadInput
-from walkback.core.quantities import Measurements
+from walkback.core.quantities import Measurements, gap
 from walkback.store.bundle import Bundle
 
 
@@ -46,6 +46,14 @@ class Evidence:
 
     def number(self, quantity: str, layer: int | None = None) -> float | None:
         return self.measurements.number(quantity, self.epoch, layer)
+
+    def value(self, quantity: str, layer: int | None = None) -> float | None:
+        """As `number`, but NaN where it was measured and is not a number."""
+        return self.measurements.value(quantity, self.epoch, layer)
+
+    def gap(self, quantity: str) -> str:
+        """Why there is no number, in words; empty if there is one."""
+        return gap(self.measurements.get(quantity, self.epoch))
 
     def unsettled(self, most: float) -> bool:
         """Whether the rule settles states and had not; a residual that is not a number is not rest."""

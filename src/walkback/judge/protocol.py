@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
@@ -98,13 +99,17 @@ def _unfinished(runs: Sequence[Evidence]) -> str:
 
 
 def layer_table(runs: Sequence[Evidence]) -> tuple[Mapping[str, Any], ...]:
-    """Per layer: median over the seeds that have the reading, None where none has; n_valid is the least."""
+    """Per layer: median over the seeds that have a number; else NaN if any was measured, or None.
+
+    n_valid is the least.
+    """
     table = []
     for layer in sorted({i for run in runs for i in run.measurements.layers(run.epoch)}):
         row: dict[str, Any] = {"index": layer}
         for key, quantity in _LAYER_COLUMNS.items():
-            known = [v for r in runs if (v := r.number(quantity, layer)) is not None]
-            row[key] = median(known) if known else None
+            taken = [v for r in runs if (v := r.value(quantity, layer)) is not None]
+            known = [v for v in taken if not math.isnan(v)]
+            row[key] = median(known) if known else math.nan if taken else None
         least = [v for r in runs if (v := r.number("alignment.n_valid@1", layer)) is not None]
         row["n_valid"] = int(min(least)) if least else None
         table.append(row)

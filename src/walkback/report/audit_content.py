@@ -115,7 +115,7 @@ def _section(name: str, item: Judged) -> Section:
         why=words.why(verdict),
         steps=verdict.chain,
         diagnostics=_diagnostics(verdict.reasons),
-        credit=_credit(verdict),
+        credit=_credit(item),
         direction=verdict.evidence["C_credit_direction"]["sentence"],
         stem_blocks=_stem_blocks(verdict),
         layers=_own_layers(name, item),
@@ -154,7 +154,7 @@ def _diagnostics(reasons: Sequence[Reason]) -> Table:
         {
             "check": reason.check,
             "topic": _TOPICS.get(reason.check, ""),
-            "value": reason.value,
+            "value": words.raw(reason),
             "threshold": reason.threshold,
             "fires": words.fires(reason),
             "seeds": _seeds_of(reason),
@@ -170,13 +170,13 @@ _TOPICS = {"D1": "scale", "D2": "reference", "D3": "depth"}
 
 
 def _seeds_of(reason: Reason) -> str:
-    """Seeds that fire out of all; a seed that was not measured is named, not counted as quiet."""
-    gaps = sum(value is None for value in reason.detail.get("per_seed", ()))
+    """Seeds that fire out of all; a seed without a number is named, not counted as quiet."""
+    lost = words.lost(reason)
     if "/" not in reason.seeds:
         return f"{reason.seeds} pooled" if reason.seeds else ""
-    if gaps == len(reason.detail.get("per_seed", ())):
-        return ""
-    return f"{reason.seeds}, {gaps} not measured" if gaps else reason.seeds
+    if all(reason.detail["gaps"]):
+        return lost
+    return f"{reason.seeds}, {lost}" if lost else reason.seeds
 
 
 def _show_check(check: str, topic: str) -> str:
@@ -193,7 +193,7 @@ def _show_limit(value: float, check: str) -> str:
     return f"{words.points(value)} pp" if check == "D3" else words.limit(value)
 
 
-def _credit(verdict: Verdict) -> Table:
+def _credit(item: Judged) -> Table:
     """The conventional headline Γ beside the exact cosine of the deep layers."""
     columns = (
         Column("direction of the credit", ("what",), numeric=False),
@@ -201,10 +201,10 @@ def _credit(verdict: Verdict) -> Table:
     )
     rows = tuple(
         {"what": what, "mean": words.mean_of(values), "sd": words.sd_of(values)}
-        for key, what in _CREDIT.items()
-        for values in (verdict.evidence.get(key, ()),)
+        for quantity, what in _CREDIT.items()
+        for values in ([run.value(quantity) for run in item.runs],)
     )
-    settled = [value for value in verdict.evidence.get("residual", ()) if value is not None]
+    settled = [v for run in item.runs if (v := run.value("settling.residual@1")) is not None]
     if settled:
         what = "how far from rest its states had stopped: 0 at rest, 1 where nothing has settled"
         rows += ({"what": what, "mean": words.mean_of(settled), "sd": words.sd_of(settled)},)
@@ -231,9 +231,9 @@ def _stem_blocks(verdict: Verdict) -> Table | None:
 
 
 _CREDIT = {
-    "gamma_mean": "Γ as usually reported: clamped cosine, mean over all layers",
-    "gamma_concat": "Γ of all layers laid end to end, clamped",
-    "deep_cosine": "exact cosine, mean over layers 1 and deeper",
+    "alignment.gamma_mean@1": "Γ as usually reported: clamped cosine, mean over all layers",
+    "alignment.gamma_concat@1": "Γ of all layers laid end to end, clamped",
+    "alignment.deep_cosine@1": "exact cosine, mean over layers 1 and deeper",
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from walkback.core.quantities import QUANTITIES, Measurements, Reading
+from walkback.core.quantities import QUANTITIES, Reading
 from walkback.core.verdict import Reason
 from walkback.judge.assemble import Judged
 from walkback.judge.evidence import Evidence
@@ -27,8 +27,8 @@ def verdict_rows(judged: Sequence[Judged]) -> Table:
         Column(
             "accuracy", ("accuracy_mean", "accuracy_sd", "accuracy_seeds", "seeds"), _show_accuracy, "%"
         ),
-        Column("D1 growth", ("d1_value", "d1_firing", "d1_measured", "seeds"), _show_vote),
-        Column("D2 reference", ("d2_value", "d2_firing", "d2_measured", "seeds"), _show_vote),
+        Column("D1 growth", ("d1_value", "d1_firing", "d1_gap", "seeds"), _show_vote),
+        Column("D2 reference", ("d2_value", "d2_firing", "d2_gap", "seeds"), _show_vote),
         Column("D3 gain", ("d3_gain", "d3_low", "d3_high"), _show_gain, "pp"),
         Column("verdict", ("verdict",), _show_verdict, numeric=False),
     )
@@ -52,7 +52,7 @@ def layer_rows(judged: Sequence[Judged], names: Sequence[str] | None = None) -> 
         Column("cosine, exact", ("cosine",), words.cosine),
         Column("cosine, clamped", ("cosine_compat",), words.cosine),
         Column("valid rows", ("n_valid",), words.count),
-        Column("seeds", ("seeds_measured", "seeds"), _show_share),
+        Column("seeds", ("seeds_measured", "seeds_nan", "seeds"), _show_layer_seeds),
     )
     caption = (
         "Layer by layer at the last measured epoch, median over seeds: size of the state, size of the "
@@ -132,14 +132,6 @@ def trajectory_rows(judged: Sequence[Judged]) -> Table:
     return Table("trajectory", caption, columns, _TRAJECTORY_FIELDS, rows)
 
 
-def value_at(table: Measurements, quantity: str, epoch: int, layer: int | None = None) -> float | None:
-    """A reading as a raw value: NaN if it was measured and is not a number, None if there is none."""
-    reading = table.get(quantity, epoch, layer)
-    if reading is None or reading.status == "not_applicable":
-        return None
-    return math.nan if reading.status == "nan" else reading.value
-
-
 def states_of(item: Judged) -> list[str]:
     return [words.run_state(bundle.status, bundle.spec.get("epochs")) for bundle in item.bundles]
 
@@ -158,8 +150,8 @@ _VERDICT_FIELDS = (
         "accuracy_sd",
         "accuracy_seeds",
     ),
-    *("d1_value", "d1_threshold", "d1_firing", "d1_measured"),
-    *("d2_value", "d2_threshold", "d2_firing", "d2_measured"),
+    *("d1_value", "d1_threshold", "d1_firing", "d1_measured", "d1_gap"),
+    *("d2_value", "d2_threshold", "d2_firing", "d2_measured", "d2_gap"),
     *("d3_gain", "d3_threshold", "d3_low", "d3_high"),
     *("gamma_mean", "gamma_concat", "deep_cosine", "residual", "logic", "outcome", "verdict"),
 )
@@ -169,7 +161,16 @@ _LAYER_VALUES = {
     "cosine": "alignment.cosine@1",
     "cosine_compat": "alignment.cosine_compat@1",
 }
-_LAYER_FIELDS = ("rule", "variant", "layer", *_LAYER_VALUES, "n_valid", "seeds_measured", "seeds")
+_LAYER_FIELDS = (
+    "rule",
+    "variant",
+    "layer",
+    *_LAYER_VALUES,
+    "n_valid",
+    "seeds_measured",
+    "seeds_nan",
+    "seeds",
+)
 _FULL_TIER = {
     "parameter_cosine": "alignment.parameter_cosine@1",
     "stability": "alignment.stability@1",
@@ -198,8 +199,9 @@ _TRAJECTORY_FIELDS = ("rule", "variant", "seed", "epoch", *_TRAJECTORY_VALUES, "
 
 
 def _verdict_row(name: str, item: Judged) -> Row:
-    verdict, shown = item.verdict, item.verdict.evidence
-    accuracies = [run.accuracy for run in item.runs]
+    verdict = item.verdict
+    accuracies = [_accuracy(run) for run in item.runs]
+    residuals = [v for run in item.runs if (v := run.value("settling.residual@1")) is not None]
     d1, d2, d3 = verdict.reasons
     low, high = d3.interval or (None, None)
     return {
@@ -220,42 +222,51 @@ def _verdict_row(name: str, item: Judged) -> Row:
         "d3_threshold": d3.threshold,
         "d3_low": low,
         "d3_high": high,
-        **{key: words.mean_of(shown[key]) for key in ("gamma_mean", "gamma_concat", "deep_cosine")},
-        "residual": max((value for value in shown["residual"] if value is not None), default=None),
+        **{
+            key: words.mean_of([run.value(f"alignment.{key}@1") for run in item.runs])
+            for key in ("gamma_mean", "gamma_concat", "deep_cosine")
+        },
+        "residual": math.nan if any(map(math.isnan, residuals)) else max(residuals, default=None),
         "logic": verdict.logic,
         "outcome": None if words.is_baseline(verdict) else verdict.outcome.value,
         "verdict": verdict.verdict,
     }
 
 
+def _accuracy(run: Evidence) -> float | None:
+    """As it was judged; NaN where it was measured and is not a number."""
+    return run.value("accuracy.test@1") if run.accuracy is None else run.accuracy
+
+
 def _vote_fields(prefix: str, reason: Reason) -> Row:
     """Value and votes of a detector that is judged seed by seed; no vote is known where none was cast."""
-    measured = sum(value is not None for value in reason.detail["per_seed"])
-    firing = int(reason.seeds.split("/")[0]) if measured else None
+    gaps = reason.detail["gaps"]
+    firing = None if all(gaps) else int(reason.seeds.split("/")[0])
     return {
-        f"{prefix}_value": reason.value,
+        f"{prefix}_value": words.raw(reason),
         f"{prefix}_threshold": reason.threshold,
         f"{prefix}_firing": firing,
-        f"{prefix}_measured": measured,
+        f"{prefix}_measured": sum(gap in ("", "not a number") for gap in gaps),
+        f"{prefix}_gap": words.lost(reason),
     }
 
 
 def _layers_of(name: str, item: Judged) -> Iterator[Row]:
     for layer in item.verdict.layers:
+        norms = [
+            [run.value(_LAYER_VALUES[key], layer["index"]) for key in ("state_norm", "reference_norm")]
+            for run in item.runs
+        ]
+        measured = [pair for pair in norms if None not in pair]
         yield {
             "rule": name,
             "variant": _variant(item),
             "layer": layer["index"],
             **{key: layer[key] for key in (*_LAYER_VALUES, "n_valid")},
-            "seeds_measured": sum(_has_layer(run, layer["index"]) for run in item.runs),
+            "seeds_measured": len(measured),
+            "seeds_nan": sum(any(map(math.isnan, filter(None, pair))) for pair in measured),
             "seeds": len(item.runs),
         }
-
-
-def _has_layer(run: Evidence, layer: int) -> bool:
-    return all(
-        run.number(_LAYER_VALUES[key], layer) is not None for key in ("state_norm", "reference_norm")
-    )
 
 
 def _full_of(name: str, item: Judged) -> Iterator[Row]:
@@ -286,15 +297,10 @@ def _readings(runs: Sequence[Evidence], quantity: str, layer: int, last: int) ->
 
 def _median_or_gap(readings: Sequence[Reading | None]) -> tuple[float | None, str]:
     """The median over seeds, or why there is none: a median over survivors would flatter the rule."""
-    gaps = Counter(word for reading in readings if (word := words.gap(reading)))
-    if gaps:
-        told = (_show_gap(word, number, len(readings)) for word, number in gaps.items())
-        return math.nan if "not a number" in gaps else None, ", ".join(told)
+    gaps = [words.gap(reading) for reading in readings]
+    if any(gaps):
+        return math.nan if "not a number" in gaps else None, words.gaps(gaps)
     return median(r.value for r in readings if r is not None) if readings else None, ""
-
-
-def _show_gap(word: str, number: int, seeds: int) -> str:
-    return word if number == seeds else f"{word} in {number} of {seeds} seeds"
 
 
 def _or_gap(header: str, keys: tuple[str, ...], show: Callable[..., str]) -> Column:
@@ -311,7 +317,7 @@ def _epochs_of(name: str, run: Evidence, bundle: Bundle) -> Iterator[Row]:
     state = words.run_state(bundle.status, bundle.spec.get("epochs"))
     for epoch in run.measurements.epochs:
         values = {
-            key: value_at(run.measurements, quantity, epoch) for key, quantity in _TRAJECTORY_VALUES.items()
+            key: run.measurements.value(quantity, epoch) for key, quantity in _TRAJECTORY_VALUES.items()
         }
         yield {
             "rule": name,
@@ -361,12 +367,10 @@ def _show_accuracy(mean: float | None, deviation: float | None, measured: int, s
     return words.spread(words.percent(mean), words.percent(deviation))
 
 
-def _show_vote(value: float | None, firing: int | None, measured: int, seeds: int) -> str:
+def _show_vote(value: float | None, firing: int | None, gap: str, seeds: int) -> str:
     if firing is None:
-        return words.MISSING
-    shown = words.MISSING if value is None else words.number(value)
-    gap = f", {seeds - measured} not measured" if measured < seeds else ""
-    return f"{shown} ({firing}/{seeds}{gap})"
+        return words.number(value)
+    return f"{words.number(value)} ({firing}/{seeds}{', ' if gap else ''}{gap})"
 
 
 def _show_gain(gain: float | None, low: float | None, high: float | None) -> str:
@@ -381,6 +385,10 @@ def _show_null(z: float | None, p: float | None) -> str:
 
 def _show_verdict(verdict: str) -> str:
     return "baseline" if verdict == "BASELINE" else verdict
+
+
+def _show_layer_seeds(measured: int, nan: int, seeds: int) -> str:
+    return _show_share(measured, seeds) + (f", {nan} not a number" if nan else "")
 
 
 def _show_share(measured: int, seeds: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -16,7 +17,7 @@ from walkback.core.numerals import number as number
 from walkback.core.numerals import percent as percent
 from walkback.core.numerals import points as points
 from walkback.core.numerals import share as share
-from walkback.core.quantities import Reading
+from walkback.core.quantities import gap as gap
 from walkback.core.verdict import Outcome, Reason, Verdict
 
 
@@ -64,13 +65,24 @@ def cosines(mean: float | None, deviation: float | None) -> str:
     return spread(cosine(mean), cosine(deviation).lstrip("+"))
 
 
-def gap(reading: Reading | None) -> str:
-    """Why there is no number: never taken, without meaning here, or not a number. Empty if there is one."""
-    if reading is None:
-        return "not measured"
-    if reading.number is not None:
-        return ""
-    return "not a number" if reading.status == "nan" else "not applicable"
+def gaps(found: Sequence[str]) -> str:
+    """What stands where a number is missing, and in how many seeds: `not a number in 1 of 3 seeds`."""
+    told = Counter(filter(None, found)).items()
+    return ", ".join(
+        word if n == len(found) else f"{word} in {n} of {len(found)} seeds" for word, n in told
+    )
+
+
+def lost(reason: Reason) -> str:
+    """How many seeds have no number for a detector, and why: `1 not a number`."""
+    told = Counter(filter(None, reason.detail.get("gaps", ()))).items()
+    return ", ".join(f"{n} {word}" for word, n in told)
+
+
+def raw(reason: Reason) -> float | None:
+    """The value of a detector; NaN where there is none because what was measured is not a number."""
+    measured = "not a number" in reason.detail.get("gaps", ())
+    return math.nan if reason.value is None and measured else reason.value
 
 
 def plural(number: int, thing: str) -> str:
@@ -131,7 +143,7 @@ def why(verdict: Verdict) -> str:
 def _brief(reason: Reason) -> str:
     value, most = number(reason.value), limit(reason.threshold)
     if reason.value is None:
-        return f"{reason.check}, on {reason.seeds} seeds; the others were not measured"
+        return f"{reason.check}, on {reason.seeds} seeds; {lost(reason)}"
     if reason.check == "D1":
         return f"D1, the largest growth of one block is {value} (limit {most})"
     if reason.check == "D2":
@@ -147,5 +159,4 @@ def _unknown(reason: Reason) -> str:
     if reason.status == "open" and reason.interval is not None:
         low, high = map(points, reason.interval)
         return f"{reason.check}, the gain lies between {low} and {high} pp"
-    how = reason.detail.get("how")
-    return f"{reason.check} ({how})" if how else f"{reason.check} (not measured in every seed)"
+    return f"{reason.check} ({reason.detail.get('how') or gaps(reason.detail.get('gaps', ()))})"
