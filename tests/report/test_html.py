@@ -75,7 +75,10 @@ def test_verdict_is_said_in_words_beside_its_colour(written: Path) -> None:
     text = _Page((written / "report.html").read_text()).text
     for words in ("The claim is walked back", "FAIL(D1+D2+D3)", "No reason found", "baseline, no verdict"):
         assert words in text
-    assert "Fires: D1, the largest growth of one block is 7000 (limit 50)" in text
+    assert (
+        "Fires: D1, the largest growth of one block is 7000 in the median seed (limit 50, fires on 3 of 3"
+        in text
+    )
     assert DISCLAIMER in text
 
 

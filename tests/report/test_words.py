@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.judge.test_protocol import evidence, frozen
+from walkback.judge import judge
 from walkback.report import words
 
 SHOWN = (words.number, words.cosine, words.percent, words.points, words.count)
@@ -55,6 +57,15 @@ def test_thresholds_carry_no_empty_digits() -> None:
 def test_a_cosine_that_rounds_to_nothing_has_no_sign() -> None:
     assert words.cosine(-0.0001) == "0.000"
     assert words.cosine(-0.25) == "−0.250"
+
+
+def test_a_value_over_seeds_is_called_the_median_and_the_seeds_that_fire_are_counted() -> None:
+    runs = [evidence(growth=growth, seed=seed) for seed, growth in enumerate((2.0, 3.0, 4660.0))]
+    told = words.why(judge(runs, [frozen(seed=seed) for seed in range(3)]))
+    assert "one block is 3.00 in the median seed (limit 50, fires on 1 of 3 seeds)" in told
+    assert "measures 0.00100 in the median seed (limit 10⁻⁷)" in told
+    alone = words.why(judge(runs[:1], [frozen()]))
+    assert "one block is 2.00 (limit 50)" in alone and "median" not in alone
 
 
 def test_mean_over_seeds_with_a_gap_is_a_gap() -> None:

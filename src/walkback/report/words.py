@@ -141,18 +141,25 @@ def why(verdict: Verdict) -> str:
 
 
 def _brief(reason: Reason) -> str:
-    value, most = number(reason.value), limit(reason.threshold)
     if reason.value is None:
         return f"{reason.check}, on {reason.seeds} seeds; {lost(reason)}"
     if reason.check == "D1":
-        return f"D1, the largest growth of one block is {value} (limit {most})"
+        return f"D1, the largest growth of one block is {_over_seeds(reason)}"
     if reason.check == "D2":
-        return f"D2, the reference gradient measures {value} (limit {most})"
+        return f"D2, the reference gradient measures {_over_seeds(reason)}"
     told = (
         f"{reason.check}, trained blocks gain {points(reason.value)} pp over frozen ones "
         f"(required {points(reason.threshold)} pp)"
     )
     return told + (", but not under every stem" if reason.status == "stem-dependent" else "")
+
+
+def _over_seeds(reason: Reason) -> str:
+    """The value and its limit; of several seeds it is the median's, and those that fire are counted."""
+    fired, _, seeds = reason.seeds.partition("/")
+    whose = " in the median seed" if seeds not in ("", "1") else ""
+    votes = f", fires on {fired} of {seeds} seeds" if whose and fired != "0" else ""
+    return f"{number(reason.value)}{whose} (limit {limit(reason.threshold)}{votes})"
 
 
 def _unknown(reason: Reason) -> str:
