@@ -268,6 +268,30 @@ def test_a_name_that_could_not_be_imported_is_not_exported(bundle, tmp_path):
         Bundle.open(moved).export(tmp_path / "b.zip")
 
 
+@pytest.mark.parametrize("name", [".hidden", ".locks"])
+def test_a_folder_that_no_listing_would_show_is_neither_exported_nor_imported(bundle, tmp_path, name):
+    zipped = bundle.export(tmp_path / "run.zip")
+    hidden = bundle.path.rename(bundle.path.parent / name)
+    for light in (False, True):
+        with pytest.raises(BadInput, match="must not begin with a dot"):
+            Bundle.open(hidden).export(tmp_path / "hidden.zip", light=light)
+    with zipfile.ZipFile(zipped) as whole, zipfile.ZipFile(tmp_path / "forged.zip", "w") as forged:
+        for entry in whole.namelist():
+            forged.writestr(entry.replace("run-1/", f"{name}/"), whole.read(entry))
+    with pytest.raises(BadInput, match="must not begin with a dot"):
+        import_zip(tmp_path / "forged.zip", tmp_path / "other")
+    assert not list((tmp_path / "other").iterdir())
+
+
+def test_two_zips_of_one_run_are_both_named(bundle, tmp_path):
+    folder = tmp_path / "mailed"
+    folder.mkdir()
+    first, second = bundle.export(folder / "a.zip"), bundle.export(folder / "b.zip")
+    with pytest.raises(BadInput) as refused:
+        Store.existing(folder)
+    assert str(refused.value).startswith(f"{first} and {second} hold the same run run-1.")
+
+
 def test_a_run_held_by_another_is_refused_by_name(tmp_path):
     store = Store(tmp_path)
     with store.hold("run-1"):

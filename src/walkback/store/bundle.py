@@ -236,6 +236,7 @@ class Bundle:
         top = self.path.resolve().name
         if set(top) & set(":\\"):
             raise BadInput(f"Not every system can unpack a folder named {top!r}.", "Give it another name.")
+        _refuse_hidden(top)
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in (MANIFEST, *self.members()):
                 data = (self.path / MANIFEST).read_bytes() if name == MANIFEST else self.read(name)
@@ -304,6 +305,7 @@ def _unpack(archive: Path, scratch: Path) -> Path:
             if len(tops) != 1 or f"{next(iter(tops))}/{MANIFEST}" not in names:
                 raise BadInput(f"{archive} is not an exported bundle.")
             top = tops.pop()
+            _refuse_hidden(top)
             data = zipped.read(f"{top}/{MANIFEST}")
             members = _read_manifest(data, str(archive))["members"]
             write_atomic(scratch / top / MANIFEST, data)
@@ -314,6 +316,15 @@ def _unpack(archive: Path, scratch: Path) -> Path:
             return scratch / top
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
         raise CorruptBundle(f"{archive} is not a sound zip file: {error}.", _RESTORE) from None
+
+
+def _refuse_hidden(name: str) -> None:
+    """No listing shows a folder whose name begins with a dot, and a store keeps its locks in one."""
+    if name.startswith("."):
+        raise BadInput(
+            f"A bundle's folder must not begin with a dot, as {name!r} does: no store would list it.",
+            "Give the folder another name, and export it again.",
+        )
 
 
 _PARTS = {"id": str, "spec": dict, "card": dict, "provenance": list, "status": dict, "members": dict}

@@ -69,8 +69,16 @@ def _unpack(archives: Sequence[Path]) -> Path:
     """Bundles are read when they are asked for, so the copy stays until the process ends."""
     scratch = Path(tempfile.mkdtemp(prefix="walkback-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    held: dict[str, Path] = {}
     for archive in archives:
-        import_zip(archive, scratch)
+        bundle = import_zip(archive, scratch / ".one-by-one" / archive.stem)
+        name = bundle.path.name
+        if name in held:
+            raise BadInput(
+                f"{held[name]} and {archive} hold the same run {name}.", "Move one of them away."
+            )
+        held[name] = archive
+        shutil.move(bundle.path, scratch / name)
     return scratch
 
 
