@@ -230,12 +230,30 @@ def test_a_flipped_bit_in_a_mailed_zip_is_an_error_never_a_traceback(bundle, tmp
 
 
 @pytest.mark.parametrize(
-    "text", ["{}", "[]", '{"schema": 1, "x": NaN}', '{"schema": 1}', '{"schema": "one"}']
+    "text",
+    [
+        "{}",
+        "[]",
+        '{"schema": 1, "x": NaN}',
+        '{"schema": 1}',
+        '{"schema": "one"}',
+        '{"schema":1,"x":' + "[" * 200_000,
+        '{"schema":1,"x":' + "[" * 200_000 + "]" * 200_000 + "}",
+    ],
+    ids=range(7),
 )
 def test_a_manifest_that_is_not_one_is_refused(bundle, text):
     (bundle.path / "bundle.json").write_text(text)
     with pytest.raises(CorruptBundle):
         Bundle.open(bundle.path)
+
+
+def test_the_hint_for_an_altered_bundle_leads_out(bundle):
+    """A run whose folder is there is not trained again: the folder has to go first."""
+    (bundle.path / "measurements.csv").write_text("other")
+    with pytest.raises(CorruptBundle) as refused:
+        bundle.verify()
+    assert "remove its folder and train the run again" in refused.value.hint
 
 
 def test_a_sealed_manifest_without_its_parts_is_refused(bundle):

@@ -248,7 +248,8 @@ class Bundle:
 
 
 _LOOKS = 5
-_RESTORE = "Take a fresh copy of the bundle, or train the run again."
+_RESTORE = "Take a fresh copy of the bundle, or remove its folder and train the run again."
+_MAILED = "Take a fresh copy of the file."
 
 
 def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -311,11 +312,11 @@ def _unpack(archive: Path, scratch: Path) -> Path:
             write_atomic(scratch / top / MANIFEST, data)
             for name in sorted(set(members) & {name.removeprefix(f"{top}/") for name in names}):
                 if zipped.getinfo(f"{top}/{name}").file_size != members[name]["bytes"]:
-                    raise CorruptBundle(f"{archive}: {name} has not the size it is listed with.", _RESTORE)
+                    raise CorruptBundle(f"{archive}: {name} has not the size it is listed with.", _MAILED)
                 write_atomic(inside(scratch / top, name), zipped.read(f"{top}/{name}"))
             return scratch / top
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
-        raise CorruptBundle(f"{archive} is not a sound zip file: {error}.", _RESTORE) from None
+        raise CorruptBundle(f"{archive} is not a sound zip file: {error}.", _MAILED) from None
 
 
 def _refuse_hidden(name: str) -> None:
@@ -342,7 +343,7 @@ def _read_manifest(data: bytes, where: str) -> dict[str, Any]:
         schema = int(manifest["schema"])
         body = {key: value for key, value in manifest.items() if key != "seal"}
         seal = sha256(canonical_json(body).encode())
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CorruptBundle(f"{where} cannot be read as a bundle.", _RESTORE) from None
     if schema > SCHEMA:
         raise NewerSchema(
