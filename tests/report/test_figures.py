@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -63,6 +64,14 @@ def test_any_label_can_be_drawn(runs: Any) -> None:
     for label in ("$x", "a$b$_c", "_hidden", r"\frac", "中文", "x" * 200):
         runs.add("odd", label=label)
     assert draw_figures(runs.judged())
+
+
+def test_a_label_with_control_characters_leaves_every_drawing_well_formed(runs: Any) -> None:
+    for label in ("\x07bell", "\x1b[31mred", "null\x00z", "half \uffff"):
+        runs.add("odd", label=label)
+    drawn = draw_figures(runs.judged())
+    for name in [name for name in drawn if name.endswith(".svg")]:
+        ElementTree.fromstring(drawn[name])
 
 
 def test_rules_differ_in_more_than_colour(runs: Any) -> None:

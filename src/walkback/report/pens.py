@@ -6,6 +6,7 @@ grey print is enough. Baselines are dark crosses on dotted lines.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -33,6 +34,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("s", "o", "^", "D", "v", "P", "X")  # seven to six colours: pairs repeat after 42 rules
 _DASHES = ("-", (0, (5, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (3, 1)), (0, (8, 2)))
 _DARK, _CROSSES, _DOTTED = ("#000000", "#555555"), ("x", "+", "1", "2", "3"), (0, (1, 1.3))
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 USUAL = {"bp": 0, "dfa": 1, "fa": 2}  # pens that are these rules' own, in every report and figure
 
 
@@ -77,7 +79,8 @@ def legend_line(pen: Pen) -> Line2D:
 
 
 def plain_label(name: str) -> str:
-    """Shown as written: no `$` starts maths, and no leading underscore hides the entry."""
+    """Shown as written: no `$` starts maths, no leading underscore hides the entry, and a character that no
+    SVG can hold is replaced."""
     short = name if len(name) <= 48 else f"{name[:47]}…"
-    safe = short.replace("$", r"\$")
+    safe = _NOT_IN_XML.sub("\ufffd", short).replace("$", r"\$")
     return f" {safe}" if safe.startswith("_") else safe
