@@ -30,6 +30,17 @@ def test_a_seed_without_readings_leaves_names_and_verdicts_whole(runs: Any) -> N
     assert "dfa" in text and f"✗ {judged[0].verdict.verdict}" in text
 
 
+def test_a_rule_that_still_trains_keeps_its_name_and_its_verdict(runs: Any) -> None:
+    for seed in (1, 2, 3):
+        runs.add("bp", seed=seed, accuracy=0.85 + 0.01 * seed)
+        runs.add("frozen", seed=seed, accuracy=0.5)
+    runs.start("bp", seed=4)
+    text = _printed(verdict_table(runs.judged()))
+    assert max(map(len, text.splitlines())) <= 80
+    for words in ("bp", "? INCOMPLETE", "(still", "training)", "measured", "87.0 ± 1.0"):
+        assert words in text
+
+
 def test_markup_in_a_label_is_printed_not_obeyed(runs: Any) -> None:
     runs.add("odd", label="[red]x[/]")
     judged = runs.judged()

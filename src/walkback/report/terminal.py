@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _FOLDS = "rule"  # the column that gives way where the others need the width
+_WIDEST = 16  # of a verdict in one line of the table: beyond it rules would lose their names
 STYLES = {"pass": "green", "fail": "red", "open": "yellow", "base": "dim"}
 
 
@@ -39,7 +40,7 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
         )
     for item, cells in zip(judged, source.cells(), strict=True):
         plain = [Text(_in_lines(cell)) for cell in cells[1:-1]]
-        shown.add_row(Text(cells[0]), *plain, _mark(item.verdict, ",\n  "))
+        shown.add_row(Text(cells[0]), *plain, _mark(item.verdict, _WIDEST))
     return shown
 
 
@@ -64,11 +65,14 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
         console.print(Text(note, style="dim"))
 
 
-def _mark(verdict: Verdict, comma: str = ", ") -> Text:
+def _mark(verdict: Verdict, widest: int | None = None) -> Text:
+    """The outcome with its sign; one that is wider than `widest` has its words under one another."""
     from rich.text import Text
 
     tone = words.tone_of(verdict)
-    badge = "baseline" if words.is_baseline(verdict) else verdict.verdict.replace(", ", comma)
+    badge = "baseline" if words.is_baseline(verdict) else verdict.verdict
+    if widest is not None and len(badge) > widest:
+        badge = badge.replace("(", " (").replace(" ", "\n  ")
     return Text(f"{tone.sign} {badge}", style=STYLES[tone.name])
 
 
