@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -137,6 +138,51 @@ def test_buffers_that_a_pass_makes_do_not_stay():
     FAProtocol(model, x, y).run()
 
 
+class Flagged(nn.Module):
+    """Notes in an attribute that it has made its buffer, in the precision of what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.built = nn.Linear(8, 8), False
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        if not self.built:
+            self.register_buffer("scale", torch.ones(8, dtype=h.dtype), persistent=False)
+            self.built = True
+        return h + self.scale * self.linear(h)
+
+
+def test_a_model_that_notes_what_it_made_runs_as_before_afterwards():
+    model, (x, y) = Blocks(Flagged()), batch()
+    FAProtocol(model, x.float(), y).run()
+    metric_battery(model, x.float(), y, metrics=["grad_norm"])
+    assert not model.blocks[0].built and "scale" not in model.blocks[0]._buffers
+    assert model(x.float()).dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, about scripting and about copies of it
+def test_a_scripted_part_of_a_model_is_no_obstacle():
+    model, (x, y) = Blocks(nn.Linear(8, 8)), batch()
+    model.stem = torch.jit.script(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8)))
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    FAProtocol(model, x.float(), y).run()
+    assert all(torch.equal(model.state_dict()[name], t) for name, t in before.items())
+
+
+class Optional(Blocks):
+    def forward(
+        self, x: torch.Tensor, mask: torch.Tensor | None = None, flag: bool = False
+    ) -> torch.Tensor:
+        assert mask is None and flag
+        return super().forward(x)
+
+
+def test_inputs_that_are_no_tensors_reach_the_model():
+    model, (x, y) = Optional(nn.Linear(8, 8)).double(), batch()
+    make_rule("bp").deposit_gradients(Adapter(model), {"x": x, "mask": None, "flag": True}, y)
+    assert model.stem.weight.grad is not None
+
+
 class Normed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -180,6 +226,20 @@ def test_a_null_of_another_seeds_feedback_is_that_of_the_rule_itself():
     plain.load_state_dict({k.removeprefix("inner."): v for k, v in other.state_dict().items()})
     one, two = (cosine_null(rule, trace, torch.Generator().manual_seed(1), 30) for rule in (plain, other))
     assert one == two and min(one.sd) > 0
+
+
+def test_a_null_draws_the_feedback_of_stem_and_blocks_anew():
+    net, (x, y) = Adapter(ResMLP(6, 4, depth=2, width=8).double().eval()), batch()
+    trace = net.probe(x, y)
+    plain, mixed = make_rule("dfa"), make_rule("mixed(blocks=bp,stem=dfa)")
+    for rule in (plain, mixed):
+        rule.setup(trace, torch.Generator().manual_seed(0))
+    one, two = (cosine_null(rule, trace, torch.Generator().manual_seed(1), 30) for rule in (plain, mixed))
+    assert two.sd[0] == pytest.approx(one.sd[0], rel=0.5) and two.sd[0] > 0.05
+    for name, value in mixed.stem_rule.state_dict().items():
+        fresh = copy.deepcopy(mixed)
+        fresh.draw_anew(trace, torch.Generator().manual_seed(1))
+        assert not torch.equal(fresh.stem_rule.state_dict()[name], value)
 
 
 class Passing(BP):
@@ -371,13 +431,54 @@ def test_training_is_refused_where_the_credit_would_miss_a_part_of_the_net(name)
         make_rule(name).setup(net.probe(x, y), torch.Generator().manual_seed(0))
 
 
+class Reversed(torch.autograd.Function):
+    """A gradient reversal: the same numbers forward, the opposite ones back."""
+
+    @staticmethod
+    def forward(ctx, h):
+        return h.view_as(h)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
 def test_a_backward_hook_on_a_block_is_nothing_between_blocks_and_a_detached_state_is():
     model, (x, y) = Blocks(nn.Linear(8, 8), nn.Linear(8, 8)).double(), batch()
     model.blocks[0].register_full_backward_hook(lambda *given: None)
     assert Adapter(model).probe(x, y).contiguous
+    assert Adapter(model).probe(x, y).sequential
+    for between in (lambda h: Reversed.apply(h), lambda h: h.view_as(h).mul_(3.0)):
+        changed = Blocks(nn.Linear(8, 8), nn.Linear(8, 8)).double()
+        changed.blocks[1].register_forward_pre_hook(lambda m, args, b=between: (b(args[0]),), prepend=True)
+        assert not Adapter(changed).probe(x, y).contiguous
     detached = Blocks(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8))).double()
     detached.blocks[1].register_forward_pre_hook(lambda module, args: (args[0].detach(),), prepend=True)
     assert not Adapter(detached).probe(x, y).contiguous
+
+
+def test_a_head_that_cannot_be_run_alone_is_not_called_something_else():
+    """As under autocast, where the state that the head receives has another precision."""
+
+    class Picky(nn.Linear):
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            if not self.training_pass:
+                raise RuntimeError("expected m1 and m2 to have the same dtype")
+            return super().forward(h)
+
+    class Net(Blocks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.out_head.training_pass = True
+            try:
+                return super().forward(x)
+            finally:
+                self.out_head.training_pass = False
+
+    model, (x, y) = Net(nn.Linear(8, 8), head=Picky(8, 4)).double(), batch()
+    net = Adapter(model)
+    for name in LAYERWISE:
+        rule = ready_rule(name, net, x, y)
+        rule.deposit_gradients(net, x, y)
 
 
 @pytest.mark.parametrize("name", ["bp", "dfa", "fa", "kolen-pollack", "ep", "forward-gradient"])

@@ -45,11 +45,12 @@ def open_grid(bundle: Bundle, bundles: Sequence[Bundle]) -> str:
         return ""
     mates = _mates(bundle, bundles)
     rates, seeds = set(bundle.spec["lr_grid"].split(",")), {mate.spec["seed"] for mate in mates}
-    ended = {(f"{mate.spec['lr']:g}", mate.spec["seed"]) for mate in mates if mate.finished}
-    wanted = len(rates) * len(seeds)
-    label, missing = bundle.card["rule"]["label"], wanted - len(ended)
-    told = f"{missing} of the {wanted} runs of {label}'s grid of learning rates"
-    return f"{told} {'has' if missing == 1 else 'have'} not ended" if missing else ""
+    wanted, running = len(rates) * len(seeds), sum(not mate.finished for mate in mates)
+    absent = wanted - len({(f"{mate.spec['lr']:g}", mate.spec["seed"]) for mate in mates})
+    told = [f"{running} {'has' if running == 1 else 'have'} not ended"] * bool(running)
+    told += [f"{absent} {'is' if absent == 1 else 'are'} not in this store"] * bool(absent)
+    label = bundle.card["rule"]["label"]
+    return f"of the {wanted} runs of {label}'s grid of learning rates {' and '.join(told)}" if told else ""
 
 
 def open_rates(bundles: Sequence[Bundle]) -> dict[Path, str]:

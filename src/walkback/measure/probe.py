@@ -17,6 +17,7 @@ from torch.func import functional_call, grad, vmap
 
 from walkback.core.errors import BadInput
 from walkback.core.streams import stream_seed
+from walkback.nets.as_found import as_found
 from walkback.nets.batch import check_label_range, check_label_shape, logits_of
 from walkback.nets.wrappers import plain_attention, plain_pass, unwrap
 
@@ -39,25 +40,20 @@ def stable_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, with every module's mode and the generators put back afterwards.
+    """Evaluation mode, with the model and the generators as they were found afterwards.
 
     What was compiled runs eagerly: its hooks would not fire.
     """
-    modes = {module: module.training for module in model.modules()}
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
-    try:
-        with (
-            torch.random.fork_rng(devices=devices),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            plain_attention(),
-            plain_pass(model),
-        ):
-            model.eval()
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with (
+        as_found(model),
+        torch.random.fork_rng(devices=devices),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        plain_attention(),
+        plain_pass(model),
+    ):
+        yield
 
 
 class Probe:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import BadInput, NotApplicable, WalkbackError
+from walkback.nets.as_found import as_found
 from walkback.nets.batch import (
     Batch,
     as_tensor,
@@ -95,9 +96,10 @@ class Adapter:
 
     def logits(self, x: Batch) -> Tensor:
         """The model's own forward pass, eager and without a cache."""
-        own = {name: part.clone() for name, part in x.items()} if isinstance(x, Mapping) else x.clone()
-        with plain_pass(self.model):  # a model may change its input in place
-            return logits_of(self.model(**own) if isinstance(own, Mapping) else self.model(own))
+        with plain_pass(self.model):
+            if isinstance(x, Mapping):
+                return logits_of(self.model(**{name: _own(part) for name, part in x.items()}))
+            return logits_of(self.model(_own(x)))
 
     def probe(self, x: Batch, y: Tensor) -> Trace:
         """The trace that is measured: batch checked, moved to the model's device and precision."""
@@ -136,36 +138,14 @@ class Adapter:
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Evaluation mode, with every module's mode, its buffers and the generators put back afterwards.
+        """Evaluation mode, with the model and the generators as they were found afterwards.
 
         Everything measured happens in here: in training mode dropout and BatchNorm would make a
         gradient depend on more than its own sample.
         """
-        modes = {module: module.training for module in self.model.modules()}
-        held = {module: dict(module._buffers) for module in self.model.modules()}
-        fleeting = {module: set(module._non_persistent_buffers_set) for module in held}
-        values = [
-            (tensor, tensor.detach().clone())
-            for buffers in held.values()
-            for tensor in buffers.values()
-            if tensor is not None
-        ]
         devices = [self.device] if self.device.type == "cuda" else []
-        try:
-            with torch.random.fork_rng(devices=devices), torch.inference_mode(False):
-                self.model.eval()
-                yield
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
-            for module, buffers in held.items():
-                module._buffers.clear()
-                module._buffers.update(buffers)
-                module._non_persistent_buffers_set = fleeting[module]
-            with torch.no_grad():
-                for tensor, before in values:
-                    if not torch.equal(tensor, before):
-                        tensor.copy_(before)
+        with as_found(self.model), torch.random.fork_rng(devices=devices), torch.inference_mode(False):
+            yield
 
     def replay_block(self, call: BlockCall, layer: int, h: Tensor) -> Tensor:
         """Block `layer` (1 … L) on another input, its other arguments as they were in the trace."""
@@ -213,6 +193,11 @@ class Adapter:
         if len(swapped) != 1:
             raise NotApplicable(f"h_{layer} could not be replaced: its block ran {len(swapped)} times.")
         return logits
+
+
+def _own(part: Any) -> Any:
+    """A copy for the model, which may change its input in place."""
+    return part.clone() if isinstance(part, Tensor) else part
 
 
 def freeze_blocks(model: nn.Module, blocks: Blocks | None = None) -> nn.Module:

@@ -117,13 +117,23 @@ class Trace:
     @cached_property
     def sequential(self) -> bool:
         """Whether the net is its blocks one after the other and then `head(out_ln(h_L))`, nothing else."""
-        if not self.contiguous or not self.replayable or self.net.head is None:
-            return False
+        return self.contiguous and self.replayable and self._read_again is True
+
+    @property
+    def reads_more(self) -> bool:
+        """Whether `head(out_ln(h_L))` is something else than the logits; not if it cannot be computed."""
+        return self._read_again is False
+
+    @cached_property
+    def _read_again(self) -> bool | None:
+        """Whether head and terminal norm alone give the logits; None where they cannot be run alone."""
+        if self.net.head is None:
+            return None
         try:
             with torch.no_grad():
                 again = self.net.read_out(self.states[-1].detach())
-        except Exception:  # a head that takes more than a state, or another shape
-            return False
+        except Exception:  # a head that takes more than a state, or works in another precision
+            return None
         same = again.shape == self.logits.shape
         return same and torch.allclose(again, self.logits, rtol=1e-4, atol=1e-5, equal_nan=True)
 

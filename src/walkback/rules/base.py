@@ -231,7 +231,10 @@ class Modifier(Rule):
         self.inner.setup(trace, generator)
 
     def draw_anew(self, trace: Trace, generator: torch.Generator) -> None:
-        self.inner.draw_anew(trace, generator)
+        if type(self).setup is Modifier.setup:
+            self.inner.draw_anew(trace, generator)
+        else:  # it draws something of its own
+            self.setup(trace, generator)
 
     def credits(self, trace: Trace) -> list[Tensor]:
         return self.inner.credits(trace)

@@ -59,6 +59,10 @@ class Mixed(Modifier):
         self.inner.setup(trace, generator)
         self.stem_rule.setup(trace, generator)
 
+    def draw_anew(self, trace: Trace, generator: torch.Generator) -> None:
+        self.inner.draw_anew(trace, generator)
+        self.stem_rule.draw_anew(trace, generator)
+
     def idle_feedback(self) -> set[str]:
         """The blocks' rule gives the stem no credit, and the stem's rule gives the blocks none.
 

@@ -34,7 +34,8 @@ class LayerTransport(ChainRule):
         """Refuse what credit could not be sent through; subclasses draw."""
         self.layers(trace.net)
         self.check_contiguous(trace)
-        self._check_head(trace)
+        if trace.reads_more:
+            self._refuse_head()
 
     def layers(self, net: Adapter) -> dict[str, Layer]:
         return {**layers_in_blocks(net, self.written), HEAD: self._head(net)}
@@ -67,10 +68,13 @@ class LayerTransport(ChainRule):
     def _check_head(self, trace: Trace) -> None:
         """B_o is carried through the terminal norm alone: nothing else may lie above h_L."""
         if trace.wiring == "probe" and not trace.sequential:  # a training pass needs no second look
-            raise NotApplicable(
-                f"{self.written} needs logits = head(out_ln(h_L)), and this model does more.",
-                "Name the terminal norm with out_ln=…, if there is one.",
-            )
+            self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        raise NotApplicable(
+            f"{self.written} needs logits = head(out_ln(h_L)), and this model does more.",
+            "Name the terminal norm with out_ln=…, if there is one.",
+        )
 
 
 def key_of(path: str) -> str:

@@ -1,0 +1,72 @@
+"""A model in evaluation mode for a while, and afterwards as it was found."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@contextlib.contextmanager
+def as_found(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode. Afterwards every module has its mode, its buffers and its plain attributes again.
+
+    Buffers that a forward pass made are gone, and so is the attribute that says they were made.
+    """
+    kept = [_Kept.of(module) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for each in kept:
+            each.put_back()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    module: nn.Module
+    mode: bool
+    buffers: dict[str, Tensor | None]
+    values: dict[str, Tensor]
+    fleeting: set[str]
+    attributes: dict[str, Any]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _Kept:
+        buffers = dict(module._buffers.items())
+        values = {name: t.detach().clone() for name, t in buffers.items() if t is not None}
+        fleeting = set(module._non_persistent_buffers_set)
+        return cls(module, module.training, buffers, values, fleeting, _plain_attributes(module))
+
+    def put_back(self) -> None:
+        module, held = self.module, self.module._buffers
+        for name in set(held.keys()) - set(self.buffers):
+            del held[name]
+        for name, tensor in self.buffers.items():
+            if name not in held or held[name] is not tensor:
+                held[name] = tensor
+        with torch.no_grad():
+            for name, before in self.values.items():
+                tensor = self.buffers[name]
+                if tensor is not None and not torch.equal(tensor, before):
+                    tensor.copy_(before)
+        if module._non_persistent_buffers_set != self.fleeting:
+            module._non_persistent_buffers_set = self.fleeting
+        now = _plain_attributes(module)
+        for name in set(now) - set(self.attributes):
+            del module.__dict__[name]
+        for name, value in self.attributes.items():
+            if name not in now or now[name] is not value:
+                module.__dict__[name] = value
+        module.training = self.mode
+
+
+def _plain_attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module holds beside parameters, buffers and modules; a scripted one has none of its own."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return {}
+    return {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
