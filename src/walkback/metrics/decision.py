@@ -96,7 +96,8 @@ class Decision:
             return Outcome.INCONCLUSIVE, f"INCONCLUSIVE (fewer than {LEAST_ROWS} independent rows)"
         if len(signs) > 1 and significant:
             return Outcome.INCONCLUSIVE, "INCONCLUSIVE (the tests find opposite signs)"
-        sensitive = any(r.fires is False for r in tests) and (any(r.fires for r in tests) or not straight)
+        found_some = any(reason.fires is False for reason in counted)
+        sensitive = found_some and (any(reason.fires for reason in counted) or not straight)
         return Outcome.INCONCLUSIVE, "INCONCLUSIVE" + (" (nuisance-sensitive)" if sensitive else "")
 
     def _reason(self, check: str, r: float, p: float, text: str) -> Reason:

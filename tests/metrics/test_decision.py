@@ -1,0 +1,34 @@
+"""What the tests of a claim say together, from tests whose answers are given."""
+
+from __future__ import annotations
+
+import math
+
+from walkback.core.verdict import Outcome
+from walkback.metrics.admissible import Claim
+from walkback.metrics.compat import Partial
+from walkback.metrics.crossfit import CrossFit, LearnerTest
+from walkback.metrics.decision import Decision, Findings
+
+CLAIM = Claim("m", "acc", "loss")
+
+
+def decide(
+    *learners: LearnerTest, r: float, p: float, raw: float = 0.5, raw_p: float = 0.0, units: int = 60
+):
+    """The outcome and its words, from ranks and learners alone."""
+    partial = Partial(raw, raw_p, r, p, units, 1)
+    found = Findings(partial, p, CrossFit(learners, {}), grouped=None, twin=None, units=units)
+    decision = Decision(CLAIM, delta=0.2, alpha=0.05)
+    return decision.decide(found, decision.reasons(found))
+
+
+def learner(name: str, r: float, p: float, *, eligible: bool) -> LearnerTest:
+    return LearnerTest(name, r=r, z=math.nan, p=p, error=0.5, eligible=eligible)
+
+
+def test_a_learner_that_does_not_count_makes_no_verdict_nuisance_sensitive():
+    silent, weak = learner("linear", 0.1, 0.4, eligible=True), learner("trees", 0.5, 0.001, eligible=False)
+    assert decide(silent, weak, r=0.1, p=0.4) == (Outcome.INCONCLUSIVE, "INCONCLUSIVE")
+    loud = learner("spline", 0.5, 0.001, eligible=True)
+    assert decide(silent, loud, r=0.1, p=0.4)[1] == "INCONCLUSIVE (nuisance-sensitive)"
