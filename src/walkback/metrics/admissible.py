@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkback.core.errors import BadInput
-from walkback.metrics.ledger import Duplicates, count_duplicates, drop_repeats, is_number, one_hot
+from walkback.metrics.ledger import (
+    Duplicates,
+    count_duplicates,
+    drop_repeats,
+    is_number,
+    one_hot,
+    repeated_runs,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +97,8 @@ def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admit
     complete = chosen[finite & chosen[list(claim.columns)].notna().all(axis=1).to_numpy()]
     dropped = len(chosen) - len(complete)
     duplicates = count_duplicates(complete, claim.metric, claim.target, claim.controls, seed)
-    once = drop_repeats(complete, claim.measured)
+    repeated = repeated_runs(frame.reset_index(drop=True).loc[complete.index], claim.measured)
+    once = drop_repeats(complete[~repeated], claim.measured)
     rows, warnings = once.index.to_numpy(), _warnings(dropped, duplicates, len(complete) - len(once))
     once = once.reset_index(drop=True)
     refusals = _sizes(once, claim) or _designs(once, claim)

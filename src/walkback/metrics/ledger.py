@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,6 +87,21 @@ def count_duplicates(
     identical = int(frame.duplicated([*dict.fromkeys([metric, target, *design])]).sum())
     repeated = int(frame.duplicated(design).sum()) if design else 0
     return Duplicates(identical, repeated)
+
+
+def repeated_runs(frame: pd.DataFrame, measured: Sequence[str]) -> NDArray[np.bool_]:
+    """Rows that equal an earlier one in every column, where what was not measured tells all runs apart."""
+    hashed = [index for index in range(frame.shape[1]) if _is_hashable(frame.iloc[:, index])]
+    frame = frame.iloc[:, hashed]
+    repeated = frame.duplicated().to_numpy(bool)
+    names = frame.loc[~repeated, ~frame.columns.isin(list(measured))]
+    tells_apart = names.shape[1] > 0 and not names.duplicated().any()
+    return repeated if tells_apart else np.zeros(len(frame), dtype=bool)
+
+
+def _is_hashable(column: pd.Series) -> bool:
+    """Columns of lists or arrays cannot be compared."""
+    return column.dtype != object or column.map(lambda value: isinstance(value, Hashable)).all()
 
 
 def drop_repeats(frame: pd.DataFrame, measured: Sequence[str]) -> pd.DataFrame:
