@@ -243,12 +243,13 @@ def exact_source(frame: pd.DataFrame, claim: Claim) -> str | None:
 def is_monotone_copy(metric: Array, other: Array) -> bool:
     """Whether the metric is a rising or falling function of `other`, to rounding.
 
-    In its own scale, and in ranks too: a few huge values must not hide that the rest is something else.
+    In its own scale, with huge values drawn in, and in ranks too: a few of them must not hide that the rest
+    is something else.
     """
     from scipy.stats import rankdata
 
-    left = _monotone_residual(metric, other), _monotone_residual(rankdata(metric), other)
-    return left[0] <= EXACT and left[1] <= SWAPS
+    exact = all(_monotone_residual(values, other) <= EXACT for values in (metric, _standardised(metric)))
+    return exact and _monotone_residual(rankdata(metric), other) <= SWAPS
 
 
 def _monotone_residual(values: Array, other: Array) -> float:
