@@ -23,6 +23,7 @@ from walkback.metrics.twin import TwinTest
 
 LEAST_ROWS = 100  # with fewer, flexible learners cannot tell a curved confounder from news
 PERMUTATIONS = 1999
+NO_TESTS = ("equivalence", "bend")  # checks that cannot find the association
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Decision:
         return (*reasons, self._equivalence(same, found.units, found.partial.k))
 
     def decide(self, found: Findings, reasons: Sequence[Reason]) -> tuple[Outcome, str]:
-        tests = [reason for reason in reasons if reason.check not in ("equivalence", "bend")]
+        tests = [reason for reason in reasons if reason.check not in NO_TESTS]
         counted = [reason for reason in tests if reason.status == "ok"]
         straight = not any(reason.fires for reason in reasons if reason.check == "bend")
         signs = {np.sign(reason.value) for reason in counted if reason.value}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from walkback.core.verdict import Outcome, Verdict
 from walkback.metrics.admissible import Claim
-from walkback.metrics.decision import LEAST_ROWS
+from walkback.metrics.decision import LEAST_ROWS, NO_TESTS
 from walkback.metrics.several import Audits
 from walkback.report import words
 from walkback.report.document import FigureText
@@ -185,7 +185,7 @@ def sentence_of(verdict: Verdict) -> str:
         return " ".join(reason.sentence for reason in verdict.reasons)
     evidence = verdict.evidence
     claim = claim_of(verdict)
-    tests = [r for r in verdict.reasons if r.check != "equivalence" and r.status == "ok"]
+    tests = [r for r in verdict.reasons if r.check not in NO_TESTS and r.status == "ok"]
     found = sum(reason.fires is False for reason in tests)
     partial = f"partial {words.cosine(evidence.get('partial'))}"
     if verdict.outcome is Outcome.INDEPENDENT:

@@ -310,7 +310,7 @@ def _counted(reason: Reason) -> str:
         return "decides"
     if reason.status != "ok":
         return {"missing": "cannot be computed"}.get(reason.status, reason.status)
-    return "for PROXY" if reason.check == "equivalence" else "counted"
+    return {"equivalence": "for PROXY", "bend": "against the twin"}.get(reason.check, "counted")
 
 
 def _yes(value: bool) -> str:
