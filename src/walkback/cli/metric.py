@@ -204,8 +204,8 @@ def _show(battery: Audits, page: Path | None) -> None:
             compat = verdict.evidence.get("compat")
             if compat:
                 console.print(
-                    f"  compat: raw {compat['raw']:+.4f}, partial {compat['partial']:+.4f}, "
-                    f"p {compat['p']:.4g}, class {compat['class']}",
+                    f"  compat: raw {compat['raw']:+.4f}, partial {_number(compat['partial'], '+.4f')}, "
+                    f"p {_number(compat['p'], '.4g')}, class {compat['class']}",
                     soft_wrap=True,
                 )
     else:

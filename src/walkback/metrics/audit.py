@@ -6,8 +6,9 @@ test is made, and `decision` says what they say together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from walkback.core.errors import BadInput
 from walkback.core.verdict import Outcome, Reason, Verdict
-from walkback.metrics.admissible import Admitted, Claim, admit, confounder_matrix, exact_source
+from walkback.metrics.admissible import LEAST_DOF, Admitted, Claim, admit, confounder_matrix, exact_source
 from walkback.metrics.canon import (
     conditional_information,
     granulated_tau,
@@ -219,6 +220,8 @@ class MetricAudit:
             names = [name for name in self.claim.confounders if name != self.group]
             metric, target = (part[n].to_numpy(float) for n in (self.claim.metric, self.claim.target))
             found = partial_spearman(metric, target, design(part, names))
+            if found.n - 2 - found.k < LEAST_DOF:
+                found = replace(found, partial=math.nan, p=math.nan)
             rows.append({"group": f"{self.group}={value}", "n": found.n, **compat_of(found)})
         return rows
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from walkback.core.errors import BadInput
-from walkback.metrics.compat import partial_spearman, ranks
+from walkback.metrics.compat import FLAT, nothing_left, partial_spearman, ranks
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -25,7 +25,6 @@ Counts = NDArray[np.int64]
 FEWEST = 6  # below this many clusters nothing is tested
 MANY = 20  # from this many on, BCa and sampled signs are sound
 EXHAUSTIVE = 13  # up to 2^13 sign vectors are enumerated
-FLAT = 1e-10  # residual variance / variance at or below which a column is a function of the controls
 
 
 @dataclass(frozen=True)
@@ -222,12 +221,6 @@ def orthonormal(controls: Array | None, rows: int) -> Array:
         return constant
     left, size, _ = np.linalg.svd(np.column_stack(scaled), full_matrices=False)
     return np.column_stack([constant, left[:, size > 1e-10 * size[0]]])
-
-
-def nothing_left(left: Array, whole: Array) -> NDArray[np.bool_]:
-    """Per column: whether the residual is mere rounding (a constant, or a function of the controls)."""
-    around = ((whole - whole.mean(axis=0)) ** 2).sum(axis=0)
-    return np.asarray((left**2).sum(axis=0) <= FLAT * np.maximum(around, FLAT * (whole**2).sum(axis=0)))
 
 
 def columns_of(controls: Array | None, rows: int) -> list[Array]:

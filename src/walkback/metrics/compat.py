@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 EFFECT, WASHOUT = 0.20, 0.10
+FLAT = 1e-10  # residual variance / variance at or below which a column is a function of the controls
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ def ranks(values: Array) -> Array:
 def partial_spearman(metric: Array, target: Array, controls: Array | None = None) -> Partial:
     """Correlation of rank residuals after least squares on [1, controls]; t with n − 2 − k degrees.
 
-    `controls` are columns that are ready: ranks of numbers, zeros and ones of categories (`design`).
+    `controls` are columns that are ready: ranks of numbers, zeros and ones of categories (`design`). Where
+    they leave nothing of metric or target, what is left is rounding, and its correlation is NaN.
     """
     n = len(metric)
     x, y = ranks(np.asarray(metric, float)), ranks(np.asarray(target, float))
@@ -50,7 +52,10 @@ def partial_spearman(metric: Array, target: Array, controls: Array | None = None
     matrix = np.column_stack([np.ones(n), given])
     k = int(np.linalg.matrix_rank(matrix)) - 1
     raw = correlation(x, y)
-    found = correlation(residuals(matrix, x), residuals(matrix, y)) if n - 2 - k > 0 else math.nan
+    whole = np.column_stack([x, y])
+    left = residuals(matrix, whole)
+    unknown = n - 2 - k <= 0 or bool(nothing_left(left, whole).any())
+    found = math.nan if unknown else correlation(left[:, 0], left[:, 1])
     return Partial(raw, p_value(raw, n - 2), found, p_value(found, n - 2 - k), n, k)
 
 
@@ -58,6 +63,12 @@ def residuals(matrix: Array, values: Array) -> Array:
     """What least squares on the columns of `matrix` leaves of `values`."""
     coefficients, *_ = np.linalg.lstsq(matrix, values, rcond=None)
     return values - matrix @ coefficients
+
+
+def nothing_left(left: Array, whole: Array) -> NDArray[np.bool_]:
+    """Per column: whether the residual is mere rounding (a constant, or a function of the controls)."""
+    around = ((whole - whole.mean(axis=0)) ** 2).sum(axis=0)
+    return np.asarray((left**2).sum(axis=0) <= FLAT * np.maximum(around, FLAT * (whole**2).sum(axis=0)))
 
 
 def correlation(x: Array, y: Array) -> float:

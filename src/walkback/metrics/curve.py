@@ -15,8 +15,8 @@ import numpy as np
 
 from walkback.core.errors import BadInput
 from walkback.metrics.admissible import Claim, admit, exact_source
-from walkback.metrics.clusters import nothing_left, orthonormal
-from walkback.metrics.compat import Array, partial_spearman, ranks
+from walkback.metrics.clusters import orthonormal
+from walkback.metrics.compat import Array, nothing_left, partial_spearman, ranks
 from walkback.metrics.fisher import rank_interval
 from walkback.metrics.ledger import design
 

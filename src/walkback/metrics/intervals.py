@@ -13,7 +13,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from walkback.metrics.clusters import FEWEST, FLAT, MANY, Array, Counts, cluster_codes, columns_of
+from walkback.metrics.clusters import FEWEST, MANY, Array, Counts, cluster_codes, columns_of
+from walkback.metrics.compat import FLAT
 
 NOWHERE = (math.nan, math.nan)
 CHUNK_CELLS = 400_000  # rank cells held at once: about the size of a cache

@@ -18,11 +18,10 @@ from walkback.metrics.clusters import (
     FEWEST,
     WildModel,
     cluster_codes,
-    nothing_left,
     orthonormal,
     random_signs,
 )
-from walkback.metrics.compat import ranks
+from walkback.metrics.compat import nothing_left, ranks
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
