@@ -140,6 +140,8 @@ def _kind(column: pd.Series) -> str:
 
     if pd.api.types.is_bool_dtype(column):
         return "true and false"
+    if pd.api.types.is_complex_dtype(column):
+        return "complex numbers"
     if pd.to_numeric(column, errors="coerce").notna().any():
         return "numbers stored as text: convert them first"
     return "text"

@@ -72,8 +72,14 @@ def temporal_curve(
 
 def _epochs(frame: pd.DataFrame, stem: str) -> dict[int, str]:
     """The columns of a stem by their epochs; `_ep05` is epoch 5."""
-    found = (re.fullmatch(re.escape(stem) + r"_ep(\d+)", str(name)) for name in frame.columns)
-    return {int(match[1]): match[0] for match in found if match}
+    found: dict[int, str] = {}
+    for name in map(str, frame.columns):
+        match = re.fullmatch(re.escape(stem) + r"_ep(\d+)", name)
+        if match and int(match[1]) in found:
+            raise BadInput(f"{found[int(match[1])]} and {name} are columns of one epoch.")
+        if match:
+            found[int(match[1])] = name
+    return found
 
 
 def _moment(frame: pd.DataFrame, epoch: int, claim: Claim) -> Moment:

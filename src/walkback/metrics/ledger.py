@@ -38,7 +38,7 @@ def _read(file: Path) -> pd.DataFrame:
     try:
         _check_header(file)
         table = pd.read_csv(file, index_col=False, keep_default_na=False, na_values=MISSING)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error, UnicodeDecodeError) as error:
         raise BadInput(f"{file} is not a sound CSV table: {str(error).splitlines()[0]}") from None
     if table.empty:
         raise BadInput(f"{file} has no rows.")
@@ -61,7 +61,9 @@ def _check_header(file: Path) -> None:
 def is_number(column: pd.Series) -> bool:
     import pandas as pd
 
-    return bool(pd.api.types.is_numeric_dtype(column)) and not pd.api.types.is_bool_dtype(column)
+    kinds = pd.api.types
+    odd = kinds.is_bool_dtype(column) or kinds.is_complex_dtype(column)
+    return bool(kinds.is_numeric_dtype(column)) and not odd
 
 
 @dataclass(frozen=True)

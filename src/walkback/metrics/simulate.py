@@ -87,7 +87,7 @@ class Truth:
         if claim.twin is not None and claim.baseline is not None:
             first, second = (rows[name].to_numpy(float) for name in (claim.baseline, claim.twin))
             loss, misread = (first + second) / 2, float((first - second).std() / math.sqrt(2))
-            rows = rows.assign(**{claim.baseline: loss})
+            rows = _with(rows, {claim.baseline: loss})
         both = normal_scores(rows[[claim.metric, claim.target]].to_numpy(float))
         confounders = confounder_matrix(rows, claim.confounders)
         signal = 0 * both
@@ -114,7 +114,15 @@ class Truth:
         if self.loss is not None and self.claim.baseline and self.claim.twin:
             readings = self.loss[:, None] + self.misread * rng.normal(size=(n, 2))
             columns |= {self.claim.baseline: readings[:, 0], self.claim.twin: readings[:, 1]}
-        return self.frame.assign(**columns)
+        return _with(self.frame, columns)
+
+
+def _with(frame: pd.DataFrame, columns: dict[str, Array]) -> pd.DataFrame:
+    """A copy with these columns, whatever they are called: `assign` has a parameter named self."""
+    copy = frame.copy()
+    for name, values in columns.items():
+        copy[name] = values
+    return copy
 
 
 def simulate(
@@ -129,6 +137,10 @@ def simulate(
     on_progress: Progress = lambda what, done, total: None,
 ) -> dict[str, Rate]:
     """`false_positive` at a true partial correlation of 0, `power` at `effect` in the claimed direction."""
+    if not abs(effect) < 1:
+        raise BadInput(f"The true partial correlation lies between -1 and 1, not at {effect}.")
+    if seed < 0:
+        raise BadInput(f"A seed is not negative, as {seed} is.")
     truth, found = Truth.of(frame, claim), {}
     claimed = -abs(effect) if claim.direction == "negative" else effect
     for index, (name, size) in enumerate((("false_positive", 0.0), ("power", claimed))):
