@@ -25,3 +25,13 @@ def test_a_bend_is_no_test_that_finds_the_association():
     assert told["bend"] == "against the twin" and told["equivalence"] == "for PROXY"
     counted = list(told.values()).count("counted")
     assert f"each of the {counted} tests that count finds it" in report.sections[0].sentence
+
+
+def test_repeated_rows_that_were_left_out_are_not_said_to_count_twice():
+    frame = runs(60)
+    twice = pd.concat([frame, frame[:7]], ignore_index=True)
+    told = " ".join(build_metric_report(audit_all(twice, ["m"], "acc", "loss"), twice).row_notes)
+    assert "7 rows were left out, because another is the same run" in told and "counts twice" not in told
+    coarse = twice.round(0)
+    told = " ".join(build_metric_report(audit_all(coarse, ["m"], "acc", "loss"), coarse).row_notes)
+    assert "counts twice" in told and "left out" not in told

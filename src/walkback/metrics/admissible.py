@@ -81,6 +81,7 @@ class Admitted:
     duplicates: Duplicates
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=())
+    repeated: int = 0  # rows left out because they repeat another
 
 
 def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admitted:
@@ -102,7 +103,8 @@ def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admit
     rows, warnings = once.index.to_numpy(), _warnings(dropped, duplicates, len(complete) - len(once))
     once = once.reset_index(drop=True)
     refusals = _sizes(once, claim) or _designs(once, claim)
-    return Admitted(once, rows, dropped, duplicates, tuple(refusals), tuple(warnings))
+    left_out = len(complete) - len(once)
+    return Admitted(once, rows, dropped, duplicates, tuple(refusals), tuple(warnings), left_out)
 
 
 def _check_names(frame: pd.DataFrame, claim: Claim) -> None:

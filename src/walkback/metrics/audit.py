@@ -92,6 +92,7 @@ class MetricAudit:
         evidence: dict[str, Any] = {
             "n": len(admitted.frame),
             "dropped": admitted.dropped,
+            "repeated": admitted.repeated,
             "duplicates": asdict(admitted.duplicates),
             **asdict(self.claim),
         }

@@ -345,7 +345,10 @@ def _row_notes(rows: Table, n: int) -> list[str]:
                 f"{who}{words.plural(row['identical'], 'row')} identical to an earlier one, and "
                 f"{row['same_design']} of an earlier one's design."
             )
-    if any(row["identical"] or row["same_design"] for row in rows.rows):
+        if row["repeated"]:
+            notes.append(f"{who}{_were(row['repeated'])} left out, because another is the same run.")
+    known = [row for row in rows.rows if row["n"] is not None]
+    if any(max(row["identical"], row["same_design"]) > row["repeated"] for row in known):
         notes.append("Pooled files may hold the same runs; a run that counts twice makes p too small.")
     return notes if len(notes) > 1 else [f"{notes[0]} None was left out, and none repeats another."]
 

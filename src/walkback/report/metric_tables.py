@@ -32,7 +32,7 @@ def row_table(verdicts: Mapping[str, Verdict], frame: pd.DataFrame) -> Table:
     shared: dict[tuple[int | None, ...], list[str]] = {}
     for name, verdict in verdicts.items():
         shared.setdefault(_row_counts(verdict, frame), []).append(name)
-    fields = ("metrics", "n", "dropped", "identical", "same_design")
+    fields = ("metrics", "n", "dropped", "identical", "same_design", "repeated")
     rows = tuple(
         dict(zip(fields, (_names(names, len(verdicts)), *counts), strict=True))
         for counts, names in shared.items()
@@ -43,11 +43,12 @@ def row_table(verdicts: Mapping[str, Verdict], frame: pd.DataFrame) -> Table:
         Column("left out", ("dropped",), words.count),
         Column("identical", ("identical",), words.count),
         Column("same design", ("same_design",), words.count),
+        Column("repeats left out", ("repeated",), words.count),
     )
     caption = (
         "Counted before any statistic. Left out: a value is missing or not finite. Identical: equals an "
         "earlier row in metric, target and all controls. Same design: repeats an earlier row's controls, "
-        "the seed included."
+        "the seed included. Repeats left out: the same run once more."
     )
     return Table("rows", caption, columns, fields, rows)
 
@@ -323,9 +324,10 @@ def _row_counts(verdict: Verdict, frame: pd.DataFrame) -> tuple[int | None, ...]
     numbers = [claim.metric, claim.target, *filter(None, (claim.baseline, claim.twin))]
     sound = all(is_number(frame[name]) for name in numbers)
     if not sound or claim.target in (claim.metric, *claim.confounders):
-        return None, None, None, None
+        return (None,) * 5
     repeats = evidence["duplicates"]
-    return evidence["n"], evidence["dropped"], repeats["identical"], repeats["same_design"]
+    found = evidence["n"], evidence["dropped"], repeats["identical"], repeats["same_design"]
+    return *found, evidence.get("repeated", 0)
 
 
 def _names(names: Sequence[str], of: int) -> str:
