@@ -32,3 +32,10 @@ def test_a_learner_that_does_not_count_makes_no_verdict_nuisance_sensitive():
     assert decide(silent, weak, r=0.1, p=0.4) == (Outcome.INCONCLUSIVE, "INCONCLUSIVE")
     loud = learner("spline", 0.5, 0.001, eligible=True)
     assert decide(silent, loud, r=0.1, p=0.4)[1] == "INCONCLUSIVE (nuisance-sensitive)"
+
+
+def test_a_proxy_is_silent_only_where_the_raw_association_was_not_found():
+    line = learner("linear", 0.0, 0.9, eligible=True)
+    found = {raw_p: decide(line, r=0.0, p=0.9, raw=0.17, raw_p=raw_p, units=400) for raw_p in (0.0006, 0.3)}
+    assert found[0.0006] == (Outcome.PROXY, "PROXY")
+    assert found[0.3] == (Outcome.PROXY, "PROXY (silent with and without the controls)")

@@ -91,7 +91,7 @@ class Decision:
         if wrong and found.units >= LEAST_ROWS:
             return Outcome.FAIL, "FAIL(wrong sign)"
         if all(same.equivalent for same in found.equivalence(self.delta, self.alpha)):
-            silent = abs(found.partial.raw) < self.delta
+            silent = abs(found.partial.raw) < self.delta and not found.partial.raw_p < self.alpha
             return Outcome.PROXY, "PROXY" + (" (silent with and without the controls)" if silent else "")
         if agree:
             return Outcome.INCONCLUSIVE, f"INCONCLUSIVE (fewer than {LEAST_ROWS} independent rows)"
