@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from walkback.cli.main import run
 from walkback.nets.resmlp import ResMLP
-from walkback.store import Store
+from walkback.store import Bundle, Store
 from walkback.store.bundle import _write_manifest
 
 TRAIN = ["train", "--net", "resmlp(width=16,expansion=1,depth=2)", "--data", "digits", "--epochs", "1"]
@@ -119,7 +119,28 @@ def test_verify_export_import_round_trip(trained, tmp_path, capsys):
     assert answer(capsys, "bundle", "verify", bundle)[1]["verified"][0]["members"] >= 5
     assert answer(capsys, "bundle", "export", bundle, "--out", tmp_path / "b.zip")[0] == 0
     code, found = answer(capsys, "bundle", "import", tmp_path / "b.zip", "--store", tmp_path / "s")
-    assert code == 0 and Path(found["bundle"]).name == bundle.name
+    assert code == 0 and [Path(row["bundle"]).name for row in found["imported"]] == [bundle.name]
+
+
+def test_several_zips_are_imported_at_once_and_again_without_harm(trained, tmp_path, capsys):
+    zips = []
+    for rule in ("bp", "dfa"):
+        zips.append(tmp_path / f"{rule}.zip")
+        Bundle.open(bundle_of(trained, rule)).export(zips[-1], light=True)
+    for _ in range(2):
+        code, found = answer(capsys, "bundle", "import", *zips, "--store", tmp_path / "s")
+        assert code == 0 and len(found["imported"]) == 2
+    assert len(Store(tmp_path / "s").bundles()) == 2
+
+
+def test_runs_that_lie_zipped_in_a_store_are_not_silently_trained_again(trained, tmp_path, capsys):
+    bundle = bundle_of(trained, "bp")
+    assert answer(capsys, "bundle", "export", bundle, "--out", tmp_path / f"{bundle.name}.zip")[0] == 0
+    one = ["--rules", "bp", "--seeds", "1"]
+    refused(capsys, *TRAIN, *one, "--store", tmp_path, words="lie zipped in the store")
+    assert [file.name for file in tmp_path.iterdir()] == [f"{bundle.name}.zip"], "nothing was trained"
+    assert answer(capsys, "bundle", "import", tmp_path / f"{bundle.name}.zip", "--store", tmp_path)[0] == 0
+    Store(tmp_path).refuse_zipped([bundle.name])
 
 
 def test_report_and_ls_answer(trained, tmp_path, capsys):

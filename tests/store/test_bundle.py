@@ -159,8 +159,10 @@ def test_export_gives_the_same_bytes_and_import_gives_the_bundle_back(bundle, tm
     assert one.read_bytes() == other.read_bytes()
     back = import_zip(one, tmp_path / "elsewhere")
     assert back.path.name == bundle.path.name and back.verify() == 2
-    with pytest.raises(BadInput, match="exists already"):
-        import_zip(one, tmp_path / "elsewhere")
+    assert import_zip(one, tmp_path / "elsewhere").verify() == 2, "what is there already is no mistake"
+    light = bundle.export(tmp_path / "light.zip", light=True)
+    with pytest.raises(BadInput, match="there already, and another copy"):
+        import_zip(light, tmp_path / "elsewhere")
 
 
 def test_a_folder_of_exported_bundles_is_read_as_the_store_they_came_from(bundle, tmp_path):

@@ -100,6 +100,7 @@ def _show_plan(
     from walkback.rules import describe_rule
     from walkback.run.cost import costs_of
 
+    store.refuse_zipped([spec.name for spec in specs])
     items = {dataset.identity: len(dataset.y_train) for dataset in data}
     states = {spec: _state(spec, store) for spec in specs}
     todo = [spec for spec in specs if states[spec]["state"] not in ("finished", "diverged")]

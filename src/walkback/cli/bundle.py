@@ -51,17 +51,18 @@ def export(
 
 @app.command("import", epilog="Example: walkback bundle import dfa.zip --store runs")
 def import_(
-    archive: Annotated[Path, typer.Argument(help="Zip file made by export.")],
+    archives: Annotated[list[Path], typer.Argument(help="Zip files made by export.")],
     store: StoreOption = "runs",
     json: Json = False,
 ) -> int:
-    """Unpack a bundle into a store, after checking its names and hashes."""
+    """Unpack bundles into a store, after checking their names and hashes; what it has already stays."""
     from walkback.store.bundle import import_zip
 
-    bundle = import_zip(archive, Path(store))
+    bundles = [import_zip(archive, Path(store)) for archive in archives]
     if json:
-        emit_json({"bundle": str(bundle.path), "id": bundle.id})
+        emit_json({"imported": [{"bundle": str(bundle.path), "id": bundle.id} for bundle in bundles]})
     else:
         say("All members are as they were written.")
-        typer.echo(str(bundle.path))
+        for bundle in bundles:
+            typer.echo(str(bundle.path))
     return 0

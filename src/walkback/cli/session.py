@@ -18,6 +18,7 @@ def train_all(
     specs: Sequence[RunSpec], store: Store, data: Sequence[Dataset], *, workers: int, device: str
 ) -> list[Bundle]:
     """The bundles of all specs, trained now or found finished. The first failure ends the command."""
+    store.refuse_zipped([spec.name for spec in specs])
     items = {dataset.identity: len(dataset.y_train) for dataset in data}
     steps = {spec: spec.epochs * math.ceil(items[spec.data_identity] / spec.batch) for spec in specs}
     done = sum(steps[spec] for spec in specs if is_finished(store, spec))

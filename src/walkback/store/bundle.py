@@ -279,7 +279,10 @@ def unpack_arrays(data: bytes) -> Arrays:
 
 
 def import_zip(archive: Path, store: Path) -> Bundle:
-    """Unpack a mailed bundle into a store: names are checked first, hashes before it gets its place."""
+    """Unpack a mailed bundle into a store: names are checked first, hashes before it gets its place.
+
+    What is there already, to the byte, is left as it is.
+    """
     import shutil
     import tempfile
 
@@ -290,10 +293,20 @@ def import_zip(archive: Path, store: Path) -> Bundle:
         folder = _unpack(archive, Path(scratch))
         Bundle.open(folder).verify()
         target = store / folder.name
-        if target.exists():
-            raise BadInput(f"{target} exists already.", "Import into another store, or remove it first.")
-        shutil.move(folder, target)
+        if not target.exists():
+            shutil.move(folder, target)
+        elif not _same_manifest(folder, target):
+            raise BadInput(
+                f"{target} is there already, and another copy of that run.",
+                "Import into another store, or remove it first.",
+            )
     return Bundle.open(target)
+
+
+def _same_manifest(one: Path, other: Path) -> bool:
+    """Whether two folders hold the same bundle: a manifest has the hash of every member."""
+    manifests = (one / MANIFEST, other / MANIFEST)
+    return all(file.is_file() for file in manifests) and len({f.read_bytes() for f in manifests}) == 1
 
 
 def _unpack(archive: Path, scratch: Path) -> Path:

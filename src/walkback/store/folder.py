@@ -50,6 +50,16 @@ class Store:
         path = self.path / name
         return Bundle.open(path) if (path / MANIFEST).is_file() else None
 
+    def refuse_zipped(self, names: Sequence[str]) -> None:
+        """Training reads no zip: a run that lies in one would be trained once more."""
+        zipped = [n for n in names if (self.path / f"{n}.zip").is_file() and self.find(n) is None]
+        if zipped:
+            raise BadInput(
+                f"{len(zipped)} of {len(names)} runs lie zipped in the store {self.path}, and training "
+                f"reads no zips; the first is {zipped[0]}.zip.",
+                f"Unpack them where it shall go on: walkback bundle import {self.path}/*.zip --store DIR.",
+            )
+
     @contextlib.contextmanager
     def hold(self, name: str, wait: float = 0.0) -> Iterator[None]:
         """Hold one run. The lock dies with its process, so a kill never leaves a run locked."""
