@@ -26,13 +26,6 @@ from walkback.store.files import write_atomic
 from walkback.studies import five_rule, paper, studies
 from walkback.studies.agreement import points_of
 from walkback.studies.answers import Answers, data_of
-from walkback.studies.reasons import (
-    border_effect,
-    ep_against_frozen,
-    penalty_readings,
-    stem_effect,
-    weak_penalty,
-)
 from walkback.tracks import Track
 from walkback.tracks.find import find_tracks
 
@@ -146,8 +139,14 @@ def results_pages(
         """The table, the command that makes it, and its numbers for machines."""
         found = tables[name]
         shown = replace(found, columns=tuple(c for c in found.columns if c.header != hide))
-        source = f"`{COMMAND}` writes `report/tables/{name}.md`; [CSV](tables/{name}.csv)."
-        return f"{render_table(shown)}\n\n{source}"
+        return f"{render_table(shown)}\n\n{show_source(name)}"
+
+    def show_source(name: str) -> str:
+        return f"`{COMMAND}` writes `report/tables/{name}.md`; [CSV](tables/{name}.csv)."
+
+    def show_drawing(name: str) -> str:
+        source = f"`{COMMAND}` writes `report/figures/{name}.svg`, and as PDF and PNG."
+        return f"{render_figure(drawings[name].text)}\n\n{source}"
 
     def show_question(name: str) -> str:
         ours = f" Ours: {studies[name].ours}." if studies[name].ours else ""
@@ -158,7 +157,8 @@ def results_pages(
     context = {
         "table": show_table,
         "question": show_question,
-        "figure": lambda name: render_figure(drawings[name].text),
+        "source": show_source,
+        "figure": show_drawing,
         "escape": escape,
         "command": COMMAND,
         "store": "docs/results/cifar10",
@@ -167,11 +167,7 @@ def results_pages(
         "paper_runs": published.RUNS,
         "record": "\n\n".join(map(render_table, (recipe_table(judged), identity_table(judged)))),
         "points": points_of(answers),
-        "ep_against_frozen": ep_against_frozen(),
-        "penalty_readings": penalty_readings(answers),
-        "weak_penalty": weak_penalty(answers),
-        "stem_effect": stem_effect(answers),
-        "border_effect": border_effect(answers),
+        "findings": [row["finding"] for row in tables["findings"].rows],
         "nets": [(name, drawings[name].text.caption.split(",")[0]) for name in nets],
     }
     templates = Environment(loader=FileSystemLoader(PAGES), undefined=StrictUndefined, trim_blocks=True)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.judge.test_protocol import evidence, frozen
-from walkback.cli.rejudge import _shown
 from walkback.core.errors import BadInput
 from walkback.core.quantities import Measurements
 from walkback.judge import ablate as ablation
@@ -21,6 +20,7 @@ from walkback.judge.replay import _stays_from, first_firing, replay
 from walkback.judge.select import select_rates
 from walkback.judge.sweep import firing_rates
 from walkback.judge.thresholds import Thresholds
+from walkback.report import words
 
 
 def history(growths, gains, *, seed=1, label="dfa", validity=1e-9):
@@ -151,9 +151,13 @@ def test_a_detector_that_fires_wherever_it_is_known_stays_from_there():
 
 
 def test_what_was_never_known_is_not_said_never_to_have_come():
-    row = {"rule": "dfa", "first": None, "stays_from": None, "known_epochs": 0}
-    assert [_shown(name, row) for name in ("first", "stays_from")] == ["not known"] * 2
-    assert _shown("first", {**row, "known_epochs": 3}) == "never"
+    assert words.firing(None, None, known=0) == "not known"
+    assert words.firing(None, None, known=3) == "never"
+    assert [words.firing(3, stays, known=9) for stays in (3, 8, None)] == [
+        "3",
+        "3 (8)",
+        "3 (does not stay)",
+    ]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -41,6 +41,21 @@ def test_a_rule_that_still_trains_keeps_its_name_and_its_verdict(runs: Any) -> N
         assert words in text
 
 
+def test_settings_that_tell_rules_apart_are_numbered_and_told_below_the_table(runs: Any) -> None:
+    for epochs in (30, 100):
+        for seed in (1, 2, 3):
+            own = {"seed": seed, "epochs": epochs}
+            runs.add("dfa", growth=10300.0, validity=5.5e-10, accuracy=0.29 + 0.01 * seed, **own)
+            runs.add("frozen", accuracy=0.41, **own)
+    text = _printed(verdict_table(runs.judged()))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    for name in ("dfa #1", "dfa #2"):
+        assert any(line.startswith(name) for line in lines), name
+    assert sorted(line[3:] for line in lines[-2:]) == ["(epochs=100)", "(epochs=30)"]
+    assert text.count("D1+D2+D3)") == 2, "no verdict loses its end"
+
+
 def test_markup_in_a_label_is_printed_not_obeyed(runs: Any) -> None:
     runs.add("odd", label="[red]x[/]")
     judged = runs.judged()

@@ -25,8 +25,19 @@ ENVIRONMENT = {
 }
 
 
-def write_run(store: Store, spec: RunSpec, *, state: str = "finished", full: bool = True) -> Bundle:
-    """A bundle that looks like a run of `spec`; its numbers follow from rule, seed and epoch."""
+NAMES = {
+    "accuracy": ("accuracy.test@1",),
+    "size": ("scale.state_norm@1",),
+    "cosine": ("alignment.cosine@1", "alignment.cosine_compat@1", "alignment.deep_cosine@1"),
+    "p": ("alignment.deep_null_p@1",),
+}
+
+
+def write_run(
+    store: Store, spec: RunSpec, *, state: str = "finished", full: bool = True, **given: float
+) -> Bundle:
+    """A bundle that looks like a run of `spec`; its numbers follow from rule, seed and epoch, but for
+    those that are given by a key of `NAMES`."""
     rule = describe_rule(spec.rule)
     card = {
         "rule": rule,
@@ -39,6 +50,12 @@ def write_run(store: Store, spec: RunSpec, *, state: str = "finished", full: boo
     table, tier, correct = Measurements(), Measurements(), {}
     for epoch in sorted(kept_epochs(spec.epochs)):
         values = made_up(spec, epoch)
+        values |= {name: value for key, value in given.items() for name in NAMES[key]}
+        if "size" in given:
+            values |= {
+                "scale.growth_max@1": given["size"] / 1e3,
+                "reference.validity@1": 0.2 / given["size"],
+            }
         for name in sorted(values):
             _add(tier if _is_full(name) else table, epoch, name, values[name])
         rng = np.random.default_rng(spec.seed)

@@ -20,13 +20,19 @@ StoreArgument = Annotated[Path, typer.Argument(help="Store of bundles.")]
 
 
 def replay(store: StoreArgument, logic: Logic = "artifact", json: Json = False) -> int:
-    """When each detector first fires, per rule and seed."""
+    """When each detector first fires, per rule and seed; in brackets, from when on it fires to the end."""
     from walkback.judge.replay import first_firing, histories
     from walkback.judge.replay import replay as replayed
+    from walkback.report import words
 
     bundles, unmeasured = _started(store)
     rows = first_firing(replayed(histories(bundles), logic=logic))
-    _show({"logic": logic, "first_firing": rows}, rows, unmeasured, json)
+    runs: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        named = {key: row[key] for key in ("rule", "seed", "epochs")}
+        run = runs.setdefault(tuple(named.values()), named)
+        run[row["detector"]] = words.firing(row["first"], row["stays_from"], row["known_epochs"])
+    _show({"logic": logic, "first_firing": rows}, list(runs.values()), unmeasured, json)
     return 0
 
 
@@ -97,15 +103,6 @@ def _started(path: Path) -> tuple[list[Bundle], list[str]]:
     return bundles, unmeasured_names(found)
 
 
-def _shown(column: str, row: dict[str, Any]) -> str:
-    """An epoch that does not exist never came, if any was known; a captured model has no seed."""
-    if row[column] is not None:
-        return str(row[column])
-    if column in ("first", "stays_from"):
-        return "never" if row["known_epochs"] else "not known"
-    return "—"
-
-
 def _show(
     answer: dict[str, Any], rows: Sequence[dict[str, Any]], unmeasured: Sequence[str], json: bool
 ) -> None:
@@ -119,7 +116,8 @@ def _show(
     for column in rows[0] if rows else ("nothing to judge",):
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_shown(name, row)) for name in row))
+        # A captured model has no seed.
+        table.add_row(*(Text("—" if cell is None else str(cell)) for cell in row.values()))
     console = stdout_console()
     console.print(table)
     for name in unmeasured:

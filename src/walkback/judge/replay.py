@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from walkback.core.verdict import Reason
 from walkback.judge.assemble import sibling_bundles
@@ -85,7 +86,7 @@ def ask(check: str, run: Evidence, baseline: Evidence | None, logic: str, thresh
     return judge_depth([run], [baseline], thresholds, intervals=False)
 
 
-def first_firing(moments: Sequence[Moment]) -> list[dict[str, object]]:
+def first_firing(moments: Sequence[Moment]) -> list[dict[str, Any]]:
     """Per rule and seed: the first epoch at which each detector fires, and at which it stays.
 
     `first` is None if it never did; `stays_from` is the epoch from which it fires to the end, wherever it
@@ -95,7 +96,7 @@ def first_firing(moments: Sequence[Moment]) -> list[dict[str, object]]:
     for moment in moments:
         if moment.role != "baseline":
             runs.setdefault((moment.rule, moment.seed), []).append(moment)
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for (rule, seed), history in sorted(runs.items(), key=lambda pair: (pair[0][0], pair[0][1] or 0)):
         history = sorted(history, key=lambda moment: moment.epoch)
         for check in DETECTORS:

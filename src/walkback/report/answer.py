@@ -96,7 +96,7 @@ class Measure:
     @property
     def fields(self) -> tuple[str, ...]:
         beside = (f"{self.key}_paper", f"{self.key}_paper_sd") if self.paper else ()
-        return (*beside, self.key, f"{self.key}_sd", f"{self.key}_gap")
+        return (*beside, *(self.key + part for part in _SPREAD))
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -115,12 +115,37 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class SeedBySeed(Measure):
+    """A column that a mean would make meaningless, as of p-values: every seed's own, or the one of all."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return (self.key, f"{self.key}_gap")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (Column(self.header, self.fields, lambda shown, gap: gap or shown, self.unit),)
+
+    def cells(self, answer: Answer, row: str) -> Row:
+        shown = [self.show(self.read(run)) for run in answer.runs]
+        each = shown[:1] if len(set(shown)) == 1 else shown
+        gap = over_seeds(self.key, answer, self.read)[f"{self.key}_gap"]
+        return {self.key: "" if gap else ", ".join(each), f"{self.key}_gap": gap}
+
+
+@dataclass(frozen=True)
 class Line:
     """A row: what it is called, whose runs it shows, and which row of the paper it stands beside."""
 
     label: Row
     answer: Answer
     paper: str = ""
+
+
+def uneven(lines: Sequence[Line]) -> str:
+    """A sentence for a caption whose rows ask to be subtracted, where they are not of the same seeds."""
+    seeds = {tuple(sorted(str(run.seed) for run in line.answer.runs)) for line in lines if line.answer.runs}
+    return " Not all rows have the same seeds yet." if len(seeds) > 1 else ""
 
 
 def measured_table(
@@ -147,22 +172,29 @@ def measured_table(
 
 
 def over_seeds(key: str, answer: Answer, read: Read) -> Row:
-    """Mean and standard deviation (n − 1) over seeds, or in words why there is none."""
+    """Mean, standard deviation (n − 1) and median over seeds, or in words why there is none."""
     values = [read(run) for run in answer.runs]
     missing = sum(value is None for value in values)
     gap = "" if values and not missing else NOT_RUN if not values else "not measured"
     if 0 < missing < len(values):
         gap = f"not measured in {missing} of {len(values)} seeds"
-    return {key: words.mean_of(values), f"{key}_sd": words.sd_of(values), f"{key}_gap": gap}
+    found = (words.mean_of(values), words.sd_of(values), words.median_of(values), gap)
+    return {key + part: value for part, value in zip(_SPREAD, found, strict=True)}
+
+
+_SPREAD = ("", "_sd", "_median", "_gap")
 
 
 def spread_column(header: str, key: str, show: Callable[[float | None], str], unit: str = "") -> Column:
-    """`mean ± deviation`, or why there is none."""
+    """`mean ± deviation`, or why there is none; of sizes that differ by much also the median seed's, for
+    the mean of powers of ten is the largest of them, and verdicts go by the median."""
 
-    def cell(mean: float | None, sd: float | None, gap: str) -> str:
-        return gap or words.spread(show(mean), show(sd).lstrip("+"))
+    def cell(mean: float | None, sd: float | None, median: float | None, gap: str) -> str:
+        shown = gap or words.spread(show(mean), show(sd).lstrip("+"))
+        apart = None not in (mean, sd, median) and show is words.number and sd > abs(mean) / 2  # type: ignore[operator, arg-type]
+        return f"{shown} (median {show(median)})" if apart and not gap else shown
 
-    return Column(header, (key, f"{key}_sd", f"{key}_gap"), cell, unit)
+    return Column(header, tuple(key + part for part in _SPREAD), cell, unit)
 
 
 def accuracy(run: Evidence) -> float | None:
@@ -196,7 +228,7 @@ def deep_mean(quantity: str) -> Read:
 # What most comparisons show. ‖g_L‖ is mean-reduced over the evaluation batch, the paper's over its own.
 ACCURACY = Measure("accuracy", "accuracy", accuracy, words.share, paper="accuracy")
 GAMMA = Measure("Γ", "gamma", of_net("alignment.gamma_mean@1"), words.cosine, paper="gamma")
-GAMMA_CONCAT = Measure("Γ, end to end", "gamma_concat", of_net("alignment.gamma_concat@1"), words.cosine)
+GAMMA_CONCAT = Measure("Γ, concatenated", "gamma_concat", of_net("alignment.gamma_concat@1"), words.cosine)
 STATE = Measure("‖h_L‖", "state", at_layer("scale.state_norm@1"), paper="state norm")
 REFERENCE = Measure("‖g_L‖", "reference", of_net("reference.compat@1"), paper="reference norm")
 GROWTH = Measure("D1 growth", "growth", of_net("scale.growth_max@1"))
@@ -211,7 +243,7 @@ CLAMPED = Measure(
 EXACT = Measure("deep cosine, exact", "exact", of_net("alignment.deep_cosine@1"), words.cosine)
 RHO = Measure("deep ρ", "rho", deep_mean("perturbation.rho@1"), words.cosine, paper="rho")
 CEILING = Measure("ρ ceiling", "ceiling", deep_mean("perturbation.ceiling@1"), words.cosine)
-NULL_P = Measure("null p", "null_p", of_net("alignment.deep_null_p@1"))
+NULL_P = SeedBySeed("null p", "null_p", of_net("alignment.deep_null_p@1"))
 
 _ORIGIN_FIELDS = ("seeds", "planned", "running", "diverged", "recipe", "runs")
 

@@ -293,7 +293,7 @@ def mark_threshold(axis: Axes, value: float, label: str, *, above: bool, end: st
         fontsize=7,
         color="#444444",
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6},
-        zorder=4,
+        zorder=1.5,  # over the grid and under the curves: a name must hide no data
     )
 
 

@@ -1,7 +1,7 @@
 """The figures of the FA paper, redrawn from stored measurements, with its own numbers beside them.
 
-Filled dots are seeds, a bar their mean; an open diamond is the paper's number, with its spread over
-seeds where it gives one. What was not run says so in its place.
+Filled marks are seeds, a bar their mean, on a logarithmic axis their median; an open diamond is the
+paper's number, with its spread over seeds where it gives one. What was not run says so in its place.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ _TEXTS = {
     "figure-1": FigureText(
         "figure-1",
         "Four panels with one row per rule: accuracy, mean cosine, size of the last state, size of the "
-        "reference gradient; measured seeds as dots, the paper's numbers as open diamonds.",
+        "reference gradient; measured seeds as filled marks, the paper's numbers as open diamonds.",
         "Figure 1. The audit of whole rules at the last epoch. Under each rule: its verdict, logic paper. "
-        "Dots: seeds; bar: their mean; open diamond: the paper's number, with its deviation over seeds. "
-        "Dotted: frozen blocks of the rule's own recipe; dashed: where D2 fires, taken literally (a "
-        "gradient smaller than that).",
+        "Filled marks: seeds; bar: their mean, on the logarithmic axes their median; open diamond: the "
+        "paper's number, with its deviation over seeds. Dotted: our frozen blocks of the rule's own "
+        "recipe; dashed: where D2 fires, taken literally (a gradient smaller than that).",
     ),
     "figure-2": FigureText(
         "figure-2",
@@ -88,9 +88,10 @@ _TEXTS = {
         "figure-3",
         "Four panels over the weight of the penalty: accuracy, size of the last state, validity of the "
         "reference, deep cosine; DFA and backprop under the same penalty.",
-        "Figure 3. The penalty on every branch, 30 epochs. Dots: seeds; lines: their mean; open diamond: "
-        "the paper's number. Dotted: frozen blocks; dashed: D2 fires below it. Shaded: mean ± two "
-        "deviations of the deep cosine under fresh feedback.",
+        "Figure 3. The penalty on every branch, summed over features, 30 epochs. Filled marks: seeds; "
+        "lines: their mean, on the logarithmic axes their median; open diamond: the paper's number, of the "
+        "cosine as a library reads it. Dotted: frozen blocks; dashed: D2 fires below it. Shaded: mean ± "
+        "two deviations of the deep cosine under fresh feedback.",
     ),
     "figure-4": FigureText(
         "figure-4",
@@ -112,17 +113,19 @@ def figure_text(name: str) -> FigureText:
     return _TEXTS[name]
 
 
-def net_figure_text(net: str) -> FigureText:
+def net_figure_text(net: str, rows: Sequence[Answer]) -> FigureText:
     name = f"architecture-{'-'.join(net.lower().split())}"
     alt = "Four panels over epochs: test accuracy, largest block growth, reference validity, deep cosine."
-    caption = f"{net}, epoch by epoch. Bold: median over seeds; thin: single seeds."
+    several = any(len(row.runs) > 1 for row in rows)
+    lines = "Bold: median over seeds; thin: single seeds." if several else "One seed at the most."
+    caption = f"{net}, epoch by epoch, at a {rows[0].spec['schedule']} rate. {lines}"
     return FigureText(name, alt, caption)
 
 
 def draw_five_rules(rows: Sequence[Answer]) -> Figure:
     figure, axes = make_panels(1, 4, height=0.9 + 0.36 * len(rows))
     measures = (ACCURACY, GAMMA, STATE, REFERENCE)
-    titles = ("Accuracy", "Γ, clamped", "‖h_L‖", "‖g_L‖, mean-reduced")
+    titles = ("Accuracy", "Γ, clamped", "‖$h_L$‖", "‖$g_L$‖, mean-reduced")
     names = [f"{row.name}\n{_verdict(row)}" for row in rows]
     for axis, measure, title in zip(axes, measures, titles, strict=True):
         _dress_rows(axis, title, names, log=measure in _LOG)
@@ -176,7 +179,7 @@ def draw_time_and_nets(time: Sequence[Answer], nets: Mapping[str, Sequence[Answe
 
 def draw_penalty(rows: Mapping[str, Sequence[Answer]], weights: Sequence[str], frozen: Answer) -> Figure:
     figure, axes = make_panels(2, 2, height=4.8)
-    titles = ("Accuracy", "‖h_L‖", "Reference validity r/128", "Deep cosine, exact")
+    titles = ("Accuracy", "‖$h_L$‖", "Reference validity r/128", "Deep cosine, exact")
     for axis, measure, title in zip(axes, (ACCURACY, STATE, VALIDITY, EXACT), titles, strict=True):
         _dress_weights(axis, title, _weight_names(rows, weights), log=measure in _LOG)
         for shift, (rule, answers) in zip((-0.08, 0.08), rows.items(), strict=True):
@@ -190,7 +193,7 @@ def draw_penalty(rows: Mapping[str, Sequence[Answer]], weights: Sequence[str], f
     _shade_null(axes[3], rows["dfa"])
     axes[3].axhline(0, color="#999999", linewidth=0.7, zorder=0.5)
     if frozen.runs:
-        axes[0].axhline(_mean(frozen, ACCURACY), **_FROZEN)
+        axes[0].axhline(_middle(frozen, ACCURACY), **_FROZEN)
     for axis in axes:
         if not has_data(axis):
             axis.set_yticks([])
@@ -270,9 +273,12 @@ def _values(row: Answer, measure: Measure) -> list[float]:
     return [drawable(measure.read(run), measure in _LOG) for run in row.runs]
 
 
-def _mean(row: Answer, measure: Measure) -> float:
-    """The mean over seeds; NaN, which draws nothing, if there is none or a seed has no number."""
-    return drawable(words.mean_of(_values(row, measure)), False)
+def _middle(row: Answer, measure: Measure) -> float:
+    """The mean over seeds, on a logarithmic axis the median, for a mean of powers of ten is the largest;
+    NaN, which draws nothing, if there is none or a seed has no number."""
+    middle = words.median_of if measure in _LOG else words.mean_of
+    values = _values(row, measure)
+    return math.nan if any(map(math.isnan, values)) else drawable(middle(values), False)
 
 
 def _dress_rows(axis: Axes, title: str, names: Sequence[str], *, log: bool) -> None:
@@ -288,7 +294,7 @@ def _dress_rows(axis: Axes, title: str, names: Sequence[str], *, log: bool) -> N
 
 
 def _dots(axis: Axes, place: float, row: Answer, measure: Measure, whose: str = "") -> None:
-    """Seeds as dots and a bar at their mean, or in words why there is nothing to see."""
+    """Seeds as filled marks and a bar at their middle, or in words why there is nothing to see."""
     pen, values = _PENS.get(row.name, Pen("", _INK, "o", "-")), _values(row, measure)
     if all(map(math.isnan, values)):
         gap, where = NOT_RUN if not row.runs else "not applicable", axis.get_yaxis_transform()
@@ -298,7 +304,7 @@ def _dots(axis: Axes, place: float, row: Answer, measure: Measure, whose: str = 
     axis.plot(values, [place] * len(values), markersize=4.5, **style)
     if len(values) > 1:
         bar = {**style, "marker": "|", "markersize": 11, "markeredgewidth": 1.4}
-        axis.plot(_mean(row, measure), place, **bar)
+        axis.plot(_middle(row, measure), place, **bar)
 
 
 def _dress_weights(axis: Axes, title: str, names: Sequence[str], *, log: bool) -> None:
@@ -316,8 +322,8 @@ def _plot_weights(axis: Axes, rows: Sequence[Answer], measure: Measure, pen: Pen
     for place, row in enumerate(rows):
         values = _values(row, measure)
         axis.plot([place + shift] * len(values), values, **style)
-    x, means = [place + shift for place in range(len(rows))], [_mean(row, measure) for row in rows]
-    axis.plot(x, means, color=pen.colour, linestyle=pen.dashes, linewidth=1.4)
+    x, middles = [place + shift for place in range(len(rows))], [_middle(row, measure) for row in rows]
+    axis.plot(x, middles, color=pen.colour, linestyle=pen.dashes, linewidth=1.4)
 
 
 def _weight_names(rows: Mapping[str, Sequence[Answer]], weights: Sequence[str]) -> list[str]:

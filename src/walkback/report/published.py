@@ -8,8 +8,8 @@ from typing import NamedTuple
 class Published(NamedTuple):
     """`text` is the number as the paper prints it, `sd` its spread over seeds where it gives one.
 
-    Where the paper gives a range, `value` is its middle and `reach` half its width; where it names the
-    seed, `seed` is that one.
+    Where the paper gives a range, `value` is its middle and `reach` half its width; where it says about,
+    `reach` is how far we let that go. Where it names the seed, `seed` is that one.
     """
 
     where: str
@@ -21,6 +21,11 @@ class Published(NamedTuple):
     reach: float = 0.0
     seed: int | None = None
 
+    @property
+    def rough(self) -> bool:
+        """Whether it is given as an order of magnitude."""
+        return "~" in self.text
+
 
 _TABLE_1, _TABLE_2, _TEXT = "Table 1", "Table 2", "text about Table 1"
 
@@ -31,7 +36,7 @@ NUMBERS = (
     Published(_TABLE_1, "state-bridge", "accuracy", 0.205, ".205 ± .032", 0.032),
     Published(_TABLE_1, "credit-bridge", "accuracy", 0.289, ".289 ± .026", 0.026),
     Published(_TABLE_1, "frozen", "accuracy", 0.349, ".349 ± .002", 0.002),
-    Published(_TABLE_1, "bp", "gamma", 1.0, "≈ 1"),
+    Published(_TABLE_1, "bp", "gamma", 1.0, "≈ 1", reach=0.05),
     Published(_TABLE_1, "ep", "gamma", 0.008, ".008"),
     Published(_TABLE_1, "dfa", "gamma", 0.10, ".10"),
     Published(_TABLE_1, "state-bridge", "gamma", 0.005, ".005"),
@@ -43,7 +48,7 @@ NUMBERS = (
     Published(_TEXT, "dfa", "reference norm", 5e-10, "~ 5e-10"),
     Published(_TEXT, "state-bridge", "reference norm", 5e-10, "~ 5e-10"),
     Published(_TEXT, "credit-bridge", "reference norm", 5e-10, "~ 5e-10"),
-    Published(_TEXT, "dfa", "cosine of layer 0", 0.42, "about .42 (seed 42)", seed=42),
+    Published(_TEXT, "dfa", "cosine of layer 0", 0.42, "about .42 (seed 42)", reach=0.02, seed=42),
     Published(_TEXT, "dfa", "cosine of deep layers", -0.015, "−.03 … 0 (seed 42)", reach=0.015, seed=42),
     Published(_TABLE_2, "dfa, epoch 1", "deep cosine", -0.008, "−.008 ± .013", 0.013),
     Published(_TABLE_2, "dfa, epoch 1", "rho", -0.003, "−.003 ± .005", 0.005),

@@ -11,37 +11,64 @@ from walkback.report import words
 from walkback.report.audit_tables import verdict_rows
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.table import Table
     from rich.text import Text
 
+WIDTH = 80
 _FOLDS = "rule"  # the column that gives way where the others need the width
-_WIDEST = 16  # of a verdict in one line of the table: beyond it rules would lose their names
+_LONGEST_NAME = 16  # of a rule with its settings; where one is longer, settings are numbered and told below
+_WIDEST = (16, 13)  # of a verdict in one line of the table, where there is room and where there is not
 STYLES = {"pass": "green", "fail": "red", "open": "yellow", "base": "dim"}
 
 
-def verdict_table(judged: Sequence[Judged]) -> Table:
-    """One line per rule, as in the report; long cells wrap rather than vanish."""
+def verdict_table(judged: Sequence[Judged]) -> Group:
+    """One line per rule, as in the report; long cells wrap rather than vanish. Under it the settings that
+    tell rules of one name apart, where they are too long to stand in it."""
     from rich import box
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     source = verdict_rows(judged)
-    longest = max((len(cells[0]) for cells in source.cells()), default=0)
+    names, settings = _numbered([cells[0] for cells in source.cells()], [item.label for item in judged])
+    rows = [[_in_lines(cell) for cell in cells[1:-1]] for cells in source.cells()]
+    titles = [column.title.replace(" ", "\n") for column in source.columns]
+    least = min(8, max(map(len, names), default=0))
+    others = [_widest(column) for column in zip(titles[1:-1], *rows, strict=True)]
+    badges = [len(cells[-1]) for cells in source.cells() if len(cells[-1]) <= _WIDEST[0]]
+    between = len("  ") * len(others) + len("  ✗ ")
+    widest = _WIDEST[least + sum(others) + between + max(badges, default=0) > WIDTH]
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for column in source.columns:
+    for column, title in zip(source.columns, titles, strict=True):
         # Cells are Text, not markup: a label such as "[red]" is printed, not obeyed.
         shown.add_column(
-            Text(column.title.replace(" ", "\n")),
+            Text(title),
             justify="right" if column.numeric else "left",
             overflow="fold",
             no_wrap=column.header != _FOLDS,
-            min_width=min(8, longest) if column.header == _FOLDS else None,
+            min_width=least if column.header == _FOLDS else None,
         )
-    for item, cells in zip(judged, source.cells(), strict=True):
-        plain = [Text(_in_lines(cell)) for cell in cells[1:-1]]
-        shown.add_row(Text(cells[0]), *plain, _mark(item.verdict, _WIDEST))
-    return shown
+    for item, name, cells in zip(judged, names, rows, strict=True):
+        shown.add_row(Text(name), *map(Text, cells), _mark(item.verdict, widest))
+    return Group(shown, *(Text(f"#{place} {told}", style="dim") for told, place in settings.items()))
+
+
+def _numbered(names: Sequence[str], labels: Sequence[str]) -> tuple[list[str], dict[str, int]]:
+    """`dfa #2` for `dfa (epochs=30, schedule=cosine)`, and what each number stands for."""
+    if max(map(len, names), default=0) <= _LONGEST_NAME:
+        return list(names), {}
+    told = [name.removeprefix(label).strip() for name, label in zip(names, labels, strict=True)]
+    places = {setting: place for place, setting in enumerate(dict.fromkeys(filter(None, told)), start=1)}
+    shown = [
+        f"{label} #{places[setting]}" if setting else label
+        for label, setting in zip(labels, told, strict=True)
+    ]
+    return shown, places
+
+
+def _widest(cells: Sequence[str]) -> int:
+    return max(len(line) for cell in cells for line in cell.splitlines() or [""])
 
 
 def _in_lines(cell: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 from walkback.core.numerals import MISSING as MISSING
@@ -89,10 +89,22 @@ def plural(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def listed(things: Sequence[str]) -> str:
+    """`a, b and c`; `none` of nothing."""
+    *others, last = things or ["none"]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def mean_of(values: Sequence[float | None]) -> float | None:
     """Mean over seeds; None if any seed has no number, so that a gap is seen."""
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
+
+
+def median_of(values: Sequence[float | None]) -> float | None:
+    """The median seed's; None if any seed has no number."""
+    known = [value for value in values if value is not None]
+    return median(known) if known and len(known) == len(values) else None
 
 
 def sd_of(values: Sequence[float | None]) -> float | None:
@@ -103,7 +115,16 @@ def sd_of(values: Sequence[float | None]) -> float | None:
 
 
 def fires(reason: Reason) -> str:
-    return {True: "fires", False: "does not fire", None: "not known"}[reason.fires]
+    """Open: it was measured, and its interval holds the threshold."""
+    unknown = "open" if reason.status == "open" else "not known"
+    return {True: "fires", False: "does not fire", None: unknown}[reason.fires]
+
+
+def firing(first: int | None, stays: int | None, known: int) -> str:
+    """`8`; `3 (8)` if it fires to the end from 8 on; `3 (does not stay)`; `never` in `known` epochs."""
+    if first is None:
+        return "never" if known else "not known"
+    return f"{first}" if stays == first else f"{first} ({'does not stay' if stays is None else stays})"
 
 
 def survives(step: Any) -> str:

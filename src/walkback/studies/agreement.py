@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from walkback.report.answer import (
@@ -27,6 +28,8 @@ from walkback.studies.answers import Answers
 from walkback.studies.five_rule import DEEP, LAYER_0
 from walkback.studies.point import Point
 
+Why = Callable[[Answer], str]
+
 
 def points_of(answers: Answers) -> list[Point]:
     bp, dfa, frozen = answers.of(five_rule.ARM, ("bp", "dfa", "frozen"))
@@ -34,58 +37,47 @@ def points_of(answers: Answers) -> list[Point]:
     short_bp = answers.one(bridges_and_ep.ARM, "bp")
     strong = answers.one(controls.SHORT, penalty.RULES["dfa"][-1])
     early = dfa.at(1)
-    rows = (("dfa, epoch 1", early), ("dfa, converged", dfa), (strong.name, strong))
+    dfas = (("dfa, epoch 1", early), ("dfa, converged", dfa))
+
+    def of_reading(measure: Measure, own: Why) -> Why:
+        """What is known of the penalised net itself, then the other readings of its penalty."""
+        return lambda answer: f"{own(answer)} {reasons.of_reductions(answers, measure)}".lstrip()
+
+    def of_strong(what: str, measure: Measure, own: Why) -> Point:
+        return _point(what, strong, measure, of_reading(measure, own), strong.name)
+
     return [
-        _point("bp, accuracy", bp, ACCURACY, reasons.of_recipes(answers, "bp")),
+        _point("bp, accuracy", bp, ACCURACY, lambda _: reasons.of_recipes(answers, "bp")),
         _point(
             "dfa, accuracy",
             dfa,
             ACCURACY,
-            f"{reasons.of_recipes(answers, 'dfa')} {reasons.of_draws(answers)}",
+            lambda _: f"{reasons.of_recipes(answers, 'dfa')} {reasons.of_draws(answers)}",
         ),
-        _point("frozen, accuracy", frozen, ACCURACY, reasons.of_frozen(answers)),
-        _point("ep, accuracy", solved, ACCURACY, reasons.of_solver(solved, few_step, short_bp)),
+        _point("frozen, accuracy", frozen, ACCURACY, lambda _: reasons.of_frozen(answers)),
+        _point("ep, accuracy", solved, ACCURACY, lambda ep: reasons.of_solver(ep, few_step, short_bp)),
         *(_bridge(b, m) for b in bridges for m in (ACCURACY, GAMMA, STATE, REFERENCE)),
-        _point("bp, Γ", bp, GAMMA, reasons.of_gamma(bp)),
-        _point("ep, Γ", solved, GAMMA, reasons.of_settling(solved, few_step)),
-        _point("dfa, Γ", dfa, GAMMA, reasons.of_layer_0(dfa)),
-        _point("dfa, cosine of layer 0", dfa, LAYER_0, reasons.of_layer_0(dfa)),
-        _point("dfa, cosine of deep layers", dfa, DEEP, reasons.of_layers(dfa)),
-        _point("dfa, ‖h_L‖", dfa, STATE, reasons.of_scale(answers)),
-        _point("dfa, ‖g_L‖", dfa, REFERENCE, reasons.of_batch(dfa)),
-        _point("bp, ‖g_L‖", bp, REFERENCE, reasons.of_batch(bp)),
-        *(_point("‖g_L‖", answer, REFERENCE, reasons.of_batch(answer), row) for row, answer in rows[:2]),
-        _point(
-            "‖g_L‖",
-            strong,
-            REFERENCE,
-            f"{reasons.of_batch(strong)} {reasons.of_reductions(answers, REFERENCE)}",
-            strong.name,
-        ),
-        *(
-            _point(
-                "deep cosine",
-                answer,
-                CLAMPED,
-                f"{reasons.of_clamp(answer, row)} {reasons.of_layers(answer)}",
-                row,
-            )
-            for row, answer in rows[:2]
-        ),
-        _point(
-            "deep cosine",
-            strong,
-            CLAMPED,
-            f"{reasons.of_clamp(strong, strong.name)} {reasons.of_reductions(answers, CLAMPED)}",
-            strong.name,
-        ),
-        _point("deep cosine", early, controls.NULL[0], "", controls.FRESH),
-        *(_point("ρ", answer, RHO, reasons.of_rho(answer), row) for row, answer in rows[:2]),
-        _point(
-            "ρ", strong, RHO, f"{reasons.of_rho(strong)} {reasons.of_reductions(answers, RHO)}", strong.name
-        ),
-        _point("‖h_L‖", strong, STATE, reasons.of_reductions(answers, STATE), strong.name),
+        _point("bp, Γ", bp, GAMMA, reasons.of_gamma),
+        _point("ep, Γ", solved, GAMMA, lambda ep: reasons.of_settling(ep, few_step)),
+        _point("dfa, Γ", dfa, GAMMA, reasons.of_layer_0),
+        _point("dfa, cosine of layer 0", dfa, LAYER_0, reasons.of_layer_0),
+        _point("dfa, cosine of deep layers", dfa, DEEP, reasons.of_layers),
+        _point("dfa, ‖h_L‖", dfa, STATE, lambda _: reasons.of_scale(answers)),
+        _point("dfa, ‖g_L‖", dfa, REFERENCE, reasons.of_batch),
+        _point("bp, ‖g_L‖", bp, REFERENCE, reasons.of_batch),
+        *(_point("‖g_L‖", answer, REFERENCE, reasons.of_batch, row) for row, answer in dfas),
+        of_strong("‖g_L‖", REFERENCE, reasons.of_batch),
+        *(_point("deep cosine", answer, CLAMPED, _of_cosine(row), row) for row, answer in dfas),
+        of_strong("deep cosine", CLAMPED, lambda answer: reasons.of_clamp(answer, strong.name)),
+        _point("deep cosine", early, controls.NULL[0], reasons.of_fresh, controls.FRESH),
+        *(_point("ρ", answer, RHO, reasons.of_rho, row) for row, answer in dfas),
+        of_strong("ρ", RHO, reasons.of_rho),
+        of_strong("‖h_L‖", STATE, lambda _: ""),
     ]
+
+
+def _of_cosine(row: str) -> Why:
+    return lambda answer: f"{reasons.of_clamp(answer, row)} {reasons.of_layers(answer)}"
 
 
 def agreement_table(answers: Answers) -> Table:
@@ -112,8 +104,9 @@ def agreement_table(answers: Answers) -> Table:
     )
     caption = (
         "All of the paper's numbers beside ours. Agrees: within two standard deviations over seeds, the "
-        "paper's and ours together, or within a factor of three of an order of magnitude, or inside a "
-        "range. The paper's deviation of fresh B is over draws."
+        "paper's and ours together, or within a factor of three of an order of magnitude (by the median "
+        "seed), or inside a range, or near what is given as about. It is a description, and no test: the "
+        "wider the spread, the easier to agree. The paper's deviation of fresh B is over draws."
     )
     fields = tuple(column.fields[0] for column in columns)
     return Table("agreement", caption, columns, fields, rows)
@@ -124,13 +117,14 @@ _BRIDGE = "Our own reading of a name: no reproduction is claimed, and none is co
 
 def _bridge(answer: Answer, measure: Measure) -> Point:
     why = _BRIDGE if measure is ACCURACY else ""
-    point = _point(f"{answer.name}, {measure.header}", answer, measure, why)
+    point = _point(f"{answer.name}, {measure.header}", answer, measure, lambda _: why)
     return replace(point, comparable=False)
 
 
-def _point(what: str, answer: Answer, measure: Measure, why: str, row: str = "") -> Point:
+def _point(what: str, answer: Answer, measure: Measure, why: Why, row: str = "") -> Point:
+    """The reasons are asked of the very runs that stand beside the paper's number."""
     row = row or what.split(",")[0]
     number = published(row, measure.paper)
     assert number is not None, (row, measure.paper)
     answer = answer if number.seed is None else answer.of_seeds({number.seed})
-    return Point(what if row in what else f"{row}: {what}", number, answer, measure, why)
+    return Point(what if row in what else f"{row}: {what}", number, answer, measure, why(answer))

@@ -8,19 +8,19 @@ from walkback.report.answer import (
     ACCURACY,
     EXACT,
     GAMMA,
-    NOT_RUN,
     STATE,
     VALIDITY,
     Answer,
     Line,
     measured_table,
+    uneven,
 )
 from walkback.report.table import Column, Table
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, recipe
 from walkback.studies.study import SEEDS, Arm, Study
 
-EP, FEW_STEP_EP, FEW_STEP_NAME = "ep", "ep(solver=gd)", "ep, few-step"
+EP, FEW_STEP_EP, FEW_STEP_NAME = "ep", "ep(solver=gd)", "few-step ep"
 BRIDGES = ("state-bridge", "credit-bridge")
 
 ARM = Arm((EP, FEW_STEP_EP, *BRIDGES, "bp", "frozen"), NET, DATA, recipe=recipe(SHORT_EPOCHS))
@@ -29,10 +29,10 @@ LONG_EP = Arm((EP, "frozen"), NET, DATA, seeds=SEEDS[:1], recipe=recipe(PAPER_EP
 
 def short_table(answers: Answers) -> list[Table]:
     """Every rule at the same length, with backprop and the frozen baseline beside it."""
-    lines = [Line({"rule": a.name, "verdict": _verdict(a)}, a) for a in rows_of(answers)]
+    lines = [Line({"rule": a.name, "verdict": a.verdict}, a) for a in rows_of(answers)]
     measures = [replace(measure, paper="") for measure in (ACCURACY, GAMMA, EXACT, STATE, VALIDITY)]
     lead, tail = ([Column(key, (key,), numeric=False)] for key in ("rule", "verdict"))
-    caption = "The same length for all, so that solver and definition are what differs."
+    caption = "The same length for all, so that solver and definition are what differs." + uneven(lines)
     return [measured_table("bridges-and-ep", caption, lines, lead, measures, tail)]
 
 
@@ -42,13 +42,6 @@ def rows_of(answers: Answers) -> list[Answer]:
         replace(answer, name=FEW_STEP_NAME) if rule == FEW_STEP_EP else answer
         for rule, answer in zip(ARM.rules, answers.of(ARM), strict=True)
     ]
-
-
-def _verdict(answer: Answer) -> str:
-    judged = answer.artifact
-    if judged is None:
-        return NOT_RUN
-    return "baseline" if judged.role == "baseline" else judged.verdict.verdict
 
 
 STUDY = Study(

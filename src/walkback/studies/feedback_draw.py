@@ -27,8 +27,7 @@ def draw_table(answers: Answers) -> list[Table]:
     lines = []
     for seed, arm in ARMS.items():
         swapped, own = answers.of(arm)[0], answers.one(penalty.ARM, "dfa").of_seeds({seed})
-        other = next(one for one in PAIR if one != seed)
-        for drawn, answer in ((seed, replace(own, planned=1)), (other, swapped)):
+        for drawn, answer in ((seed, replace(own, planned=1)), (other_than(seed), swapped)):
             lines.append(Line({"seed": str(seed), "feedback": str(drawn)}, answer))
     lead = [Column("seed", ("seed",)), Column("feedback of seed", ("feedback",))]
     caption = "DFA with its own feedback and with another seed's; weights and batches are the run's own."
@@ -37,17 +36,24 @@ def draw_table(answers: Answers) -> list[Table]:
 
 
 def what_makes_it(own: Mapping[int, float], swapped: Mapping[int, float]) -> str:
-    """Which part of the better seed makes the other end nearer to it; both by the seed of the weights."""
+    """What the other seed ends like when it has one part of the better one; by the seed of the weights."""
     best, other = sorted(own, key=lambda seed: -own[seed])
     middle = (own[best] + own[other]) / 2
     feedback, weights = swapped[other] > middle, swapped[best] > middle
     part = {
-        (True, True): "either its weights or its feedback suffices",
-        (True, False): "it is its feedback",
-        (False, True): "it is its weights and batches",
-        (False, False): "it takes its weights and its feedback together",
+        (True, True): "either its feedback or its weights and batches were enough",
+        (True, False): "its feedback was enough, its weights and batches were not",
+        (False, True): "its weights and batches were enough, its feedback was not",
+        (False, False): "neither its feedback nor its weights and batches were enough alone",
     }[feedback, weights]
-    return f"What makes seed {best} differ from seed {other}: {part}."
+    return (
+        f"To end nearer to seed {best} than to seed {other} (the middle is {words.share(middle)}), in "
+        f"these four runs {part}."
+    )
+
+
+def other_than(seed: int) -> int:
+    return next(one for one in PAIR if one != seed)
 
 
 def statement(answers: Answers) -> str:

@@ -31,6 +31,7 @@ from walkback.studies import (
 )
 from walkback.studies.agreement import agreement_table
 from walkback.studies.answers import Answers
+from walkback.studies.findings import findings_table
 from walkback.studies.study import Study
 
 VALIDATIONS = (
@@ -55,9 +56,9 @@ PARTS = (
 )
 ARMS = tuple(arm for study in PARTS for arm in study.arms)
 WHY = {
-    "five-rule": "Accuracy and a positive cosine can both be there while the deep blocks learn nothing.",
+    "five-rule": "Accuracy and a positive cosine can both be there while trained blocks gain nothing.",
     "decision-utility": "A diagnostic that changes no decision would be decoration.",
-    "temporal-replay": "A failure that shows in the first epochs need not be trained to its end.",
+    "temporal-replay": "A scale that breaks early need not be trained to its end; early D3 may yet turn.",
     "early-epoch": "While the reference is sound, a cosine near zero is the rule's own and no artefact.",
     "penalty": "If holding the scale down does not bring the blocks to learn, scale was not all of it.",
     "controls": "A cosine means something only beside what chance and the intervention alone give.",
@@ -86,7 +87,7 @@ def table_4(answers: Answers) -> Table:
         for place, study in enumerate(VALIDATIONS, start=1)
     )
     fields = tuple(column.fields[0] for column in columns)
-    caption = "Table 4. The seven validations. A dash: that part of the paper is lost."
+    caption = "Table 4. The seven validations, in numbers of the median seed. A dash: lost in the paper."
     return Table("table-4", caption, columns, fields, rows)
 
 
@@ -117,20 +118,36 @@ def _observations(answers: Answers) -> dict[str, str]:
         "decision-utility": _evidence_counts(answers),
         "temporal-replay": _first_epochs(answers),
         "early-epoch": f"Epoch 1: {_numbers(dfa.at(1), _DIRECTION)}.",
-        "penalty": "; ".join(f"{a.name}: {_numbers(a, _DIRECTION)}" for a in penalised) + ".",
+        "penalty": "; ".join(_penalised(a) for a in penalised) + ".",
         "controls": _nulls(answers),
-        "cross-architecture": cross_architecture.floor_statement(cross_architecture.floor_rows(answers)),
+        "cross-architecture": f"{_verdicts_by_net(answers)} "
+        + cross_architecture.floor_statement(cross_architecture.floor_rows(answers)),
     }
 
 
 _DIRECTION = (CLAMPED, EXACT, VALIDITY)
 
 
+def _penalised(answer: Answer) -> str:
+    """Where its credit points, and whether its blocks are worth training."""
+    if not answer.runs:
+        return f"{answer.name}: {NOT_RUN}"
+    depth = penalty.depth_of(answer)
+    gain = depth["gain_gap"] or f"{words.points(depth['gain'])} pp"
+    return f"{answer.name}: {_numbers(answer, _DIRECTION)}, gain over frozen {gain}, {answer.verdict}"
+
+
+def _verdicts_by_net(answers: Answers) -> str:
+    """What becomes of DFA on each net."""
+    found = [(case.name, answers.one(case.arm, "dfa").verdict) for case in cross_architecture.NETS]
+    return f"DFA: {'; '.join(f'{net} {verdict}' for net, verdict in found)}."
+
+
 def _numbers(answer: Answer, measures: Sequence[Measure]) -> str:
-    """`deep cosine, exact +0.02, D2 r/128 3.1×10⁻⁵`, or that it was not run."""
+    """`deep cosine, exact +0.02, D2 r/128 3.1×10⁻⁵`, or that it was not run; the median seed's."""
     if not answer.runs:
         return NOT_RUN
-    values = [(m, words.mean_of([m.read(run) for run in answer.runs])) for m in measures]
+    values = [(m, words.median_of([m.read(run) for run in answer.runs])) for m in measures]
     return ", ".join(f"{m.header} {m.show(value)}" for m, value in values)
 
 
@@ -141,7 +158,7 @@ def _evidence_counts(answers: Answers) -> str:
         return NOT_RUN.capitalize() + "."
     count = five_rule.count_walked_back
     counts = (f"{name}: {count([row[name] for row in ran.values()])}" for name in EVIDENCE)
-    return f"Walked back, of {', '.join(ran)}: {', '.join(counts)}."
+    return f"Walked back, of {words.listed(list(ran))}: {', '.join(counts)}."
 
 
 def _first_epochs(answers: Answers) -> str:
@@ -180,6 +197,7 @@ def tables(answers: Answers) -> list[Table]:
         *(table for study in PARTS for table in study.tables(answers)),
         table_4(answers),
         agreement_table(answers),
+        findings_table(answers),
         progress_table(answers),
         provenance_table(answers),
         published_table(),

@@ -47,7 +47,7 @@ def penalty_table(answers: Answers) -> Table:
     order = (*RULES["dfa"], *RULES["bp"], "frozen")
     rows = answers.of(ARM, order)
     # The paper's rows without a penalty are of longer runs: they stand in Table 2.
-    lines = [Line({"rule": a.name, **_judged(a)}, a, a.name if "penalty" in a.name else "") for a in rows]
+    lines = [Line({"rule": a.name, **depth_of(a)}, a, a.name if "penalty" in a.name else "") for a in rows]
     gain = Column(
         "gain over frozen", ("gain", "gain_gap"), lambda gain, gap: gap or words.points(gain), "pp"
     )
@@ -55,15 +55,20 @@ def penalty_table(answers: Answers) -> Table:
     caption = (
         "A penalty λ‖f_l(h_l)‖² on every branch, under DFA and, as the matched control, under backprop. "
         "p is the rank of the deep cosine under 199 draws of fresh feedback (backprop: shuffled samples), "
-        "on 128 rows; .005 is the least there is. Stem-dependent: the rule's blocks gain over frozen ones "
-        "under one stem, trained by backprop or by the rule, and not under the other."
+        "on 128 rows; .005 is the least there is."
     )
+    if any("stem-dependent" in line.label["verdict"] for line in lines):
+        caption += (
+            " Stem-dependent: the rule's blocks gain over frozen ones under one stem, trained by backprop "
+            "or by the rule, and not under the other."
+        )
     lead = [Column("rule", ("rule",), numeric=False)]
     measures = [replace(ACCURACY, paper=""), STATE, VALIDITY, CLAMPED, EXACT, NULL_P, RHO]
     return measured_table("penalty", caption, lines, lead, measures, tail)
 
 
-def _judged(answer: Answer) -> Row:
+def depth_of(answer: Answer) -> Row:
+    """What its blocks gain over frozen ones, and its verdict."""
     judged = answer.artifact
     if judged is None:
         return {"gain": None, "gain_gap": NOT_RUN, "verdict": NOT_RUN}

@@ -24,7 +24,12 @@ class Point:
 
     @property
     def measured(self) -> str:
-        return spread_column("", "value", self.measure.show).cell(self._row)
+        """Mean ± deviation; beside an order of magnitude the median seed's, which is what is compared."""
+        row = self._row
+        if self.paper.rough and not row["value_gap"]:
+            several = len(self.answer.runs) > 1
+            return self.measure.show(row["value_median"]) + " (median)" * several
+        return spread_column("", "value", self.measure.show).cell(row)
 
     @property
     def standing(self) -> str:
@@ -33,23 +38,34 @@ class Point:
             return str(row["value_gap"])
         if not self.comparable:
             return "not a reproduction"
-        return compare(self.paper, row["value"], row["value_sd"])
+        return compare(self.paper, row["value_median" if self.paper.rough else "value"], row["value_sd"])
+
+    @property
+    def agrees(self) -> bool:
+        return self.standing.startswith(AGREES)
 
     @property
     def _row(self) -> Row:
         return over_seeds("value", self.answer, self.measure.read)
 
 
-def compare(paper: Published, mean: float, sd: float | None) -> str:
+AGREES = "agrees"
+
+
+def compare(paper: Published, value: float, sd: float | None) -> str:
     """`agrees` within two deviations over seeds, the paper's and ours together; within a factor of three
-    of a number that the paper gives as an order of magnitude."""
-    if "~" in paper.text:
-        ratio = mean / paper.value
-        return "agrees" if 1 / 3 <= ratio <= 3 else f"{words.number(ratio)} times the paper's"
-    off = mean - min(max(mean, paper.value - paper.reach), paper.value + paper.reach)
+    of a number that the paper gives as an order of magnitude. Where it takes our own spread to agree,
+    that is said: the wider it is, the less agreement means."""
+    if paper.rough:
+        ratio = value / paper.value
+        return AGREES if 1 / 3 <= ratio <= 3 else f"{words.number(ratio)} times the paper's"
+    off = value - min(max(value, paper.value - paper.reach), paper.value + paper.reach)
     if paper.reach and off == 0:
-        return "agrees"
+        return AGREES
     if paper.sd is None and sd is None:
         return f"off by {words.cosine(off)}; no spread to judge it by"
-    agrees = abs(off) <= 2 * math.hypot(paper.sd or 0.0, sd or 0.0)
-    return "agrees" if agrees else f"differs by {words.cosine(off)}"
+    theirs, ours = paper.sd or 0.0, sd or 0.0
+    if abs(off) <= 2 * theirs:
+        return AGREES
+    agrees = abs(off) <= 2 * math.hypot(theirs, ours)
+    return f"{AGREES}, by our own wide spread" if agrees else f"differs by {words.cosine(off)}"

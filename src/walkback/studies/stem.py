@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from walkback.report.answer import ACCURACY, Line, measured_table
+from walkback.report.answer import ACCURACY, Line, measured_table, uneven
 from walkback.report.table import Column, Table
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, SHORT_EPOCHS, recipe
@@ -28,6 +28,7 @@ def stem_table(answers: Answers) -> list[Table]:
     lines = [Line({"stem": stem, "blocks": blocks}, answer) for (stem, blocks), answer in cells]
     lead = [Column(name, (key,), numeric=False) for name, key in _LEAD.items()]
     caption = "Who trained the stem, and who the blocks. Rows with one stem differ in the blocks alone."
+    caption += uneven(lines)
     return [measured_table("stem", caption, lines, lead, [replace(ACCURACY, paper="")])]
 
 

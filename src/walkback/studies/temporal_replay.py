@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from walkback.judge.replay import DETECTORS, first_firing, replay
+from walkback.report import words
 from walkback.report.answer import NOT_RUN, Answer
 from walkback.report.table import Column, Row, Table
 from walkback.studies import bridges_and_ep, five_rule, penalty, schedule
@@ -61,11 +62,7 @@ def _rows(answers: Answers, answer: Answer, arm: Arm) -> Iterator[Row]:
 
 
 def _show_first(first: int | None, stays: int | None, gap: str) -> str:
-    if gap:
-        return gap
-    if first is None:
-        return "never"
-    return f"{first}" if stays == first else f"{first} ({'does not stay' if stays is None else stays})"
+    return gap or words.firing(first, stays, known=1)
 
 
 STUDY = Study(

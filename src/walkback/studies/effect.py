@@ -1,0 +1,78 @@
+"""What one change is worth: runs that have it beside runs that differ in nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from walkback.report import words
+from walkback.report.answer import ACCURACY, NOT_RUN, Answer, Measure
+from walkback.report.published import Published
+from walkback.studies.point import AGREES, Point
+
+
+class Control(NamedTuple):
+    """A change, the runs with it and those without it, and the studies that make the two."""
+
+    change: str
+    changed: Answer
+    main: Answer
+    study: str
+    main_study: str
+
+    def told(self) -> str:
+        """Accuracy with the change and without it, over the seeds that both have."""
+        if self.changed.runs and not self.main.runs:
+            missing = f"(walkback audit {self.main_study})"
+            return f"{self.change}: run, but not what it is compared with {missing}."
+        pairs = paired(self.changed, self.main, ACCURACY)
+        if not pairs:
+            return f"{self.change}: {NOT_RUN} (walkback audit {self.study} decides it)."
+        one, other = (words.mean_of([pair[side] for pair in pairs]) for side in (0, 1))
+        assert one is not None and other is not None
+        return (
+            f"{self.change} gives {fine(one)} instead of {fine(other)} after {self._epochs} epochs "
+            f"({words.plural(len(pairs), 'seed')}): {words.points(one - other)} pp."
+        )
+
+    @property
+    def _epochs(self) -> str:
+        lengths = dict.fromkeys((self.changed.spec["epochs"], self.main.spec["epochs"]))
+        return " instead of ".join(map(str, lengths))
+
+    def brief(self) -> str:
+        """`a constant rate (100 epochs, 1 seed)`."""
+        seeds = words.plural(len(self.changed.runs), "seed")
+        return f"{self.change[:1].lower()}{self.change[1:]} ({self.changed.spec['epochs']} epochs, {seeds})"
+
+
+def told(controls: Sequence[Control], paper: Published) -> str:
+    """Every change, and at the end which of them, alone, gives the paper's number."""
+    ran = [control for control in controls if paired(control.changed, control.main, ACCURACY)]
+    giving = [c.brief() for c in ran if Point(c.change, paper, c.changed, ACCURACY).standing == AGREES]
+    said = " ".join(dict.fromkeys(control.told() for control in controls))
+    if not ran:
+        return said
+    if not giving:
+        return f"{said} None of these changes gives the paper's number."
+    return f"{said} The paper's number is what comes of {words.listed(giving)}."
+
+
+def paired(one: Answer, other: Answer, measure: Measure) -> list[tuple[float, float]]:
+    """A measure of both, for the seeds that both have."""
+    theirs = {run.seed: measure.read(run) for run in other.runs}
+    found = [(measure.read(run), theirs.get(run.seed)) for run in one.runs]
+    return [(a, b) for a, b in found if a is not None and b is not None]
+
+
+def fine(share: float) -> str:
+    """With one digit more than tables have, so that a reader's subtraction gives the difference."""
+    return f"{share:.4f}".removeprefix("0")
+
+
+def mean(answer: Answer, measure: Measure) -> float | None:
+    return words.mean_of([measure.read(run) for run in answer.runs])
+
+
+def seeds_of(answer: Answer) -> str:
+    return words.plural(len(answer.runs), "seed")

@@ -1,0 +1,234 @@
+"""What must be said beside the comparison with the paper: each a sentence, made from stored runs alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from walkback.report import words
+from walkback.report.answer import (
+    ACCURACY,
+    CLAMPED,
+    EXACT,
+    NOT_RUN,
+    REFERENCE,
+    RHO,
+    STATE,
+    Answer,
+    Measure,
+    at_layer,
+)
+from walkback.report.published import SEEDS, published
+from walkback.report.table import Column, Table
+from walkback.studies import border, controls, five_rule, penalty, penalty_reduction, stem
+from walkback.studies.answers import Answers
+from walkback.studies.effect import Control, mean, paired, seeds_of
+from walkback.studies.point import AGREES, Point
+from walkback.studies.reasons import penalised, reductions
+from walkback.studies.study import Arm
+
+ALPHA = 0.05
+T_975 = 4.303  # Student's 97.5 % point with two degrees of freedom: three seeds and nothing else
+
+
+def findings_table(answers: Answers) -> Table:
+    """One row per finding, so that the command that makes the tables makes these sentences too."""
+    columns = tuple(Column(name, (name,), numeric=False) for name in ("about", "finding"))
+    rows = tuple({"about": about, "finding": say(answers)} for about, say in FINDINGS.items())
+    caption = "What the comparison with the paper does not show by itself."
+    return Table("findings", caption, columns, ("about", "finding"), rows)
+
+
+def ep_against_frozen() -> str:
+    """The paper's own EP row under D3: below its frozen baseline, yet called trustworthy."""
+    ep, frozen = published("ep", "accuracy"), published("frozen", "accuracy")
+    assert ep is not None and frozen is not None and ep.sd is not None and frozen.sd is not None
+    gain = ep.value - frozen.value
+    reach = T_975 * math.hypot(ep.sd, frozen.sd) / math.sqrt(SEEDS)
+    low, high = map(words.points, (gain - reach, gain + reach))
+    return (
+        f"The paper's EP ({ep.text}) lies under its own frozen blocks ({frozen.text}), by "
+        f"{words.points(-gain).lstrip('+')} pp: the point rule of D3 fires on a row that the paper calls "
+        f"trustworthy. Over its three seeds the gain lies in [{low}, {high}] pp (95 %), which leaves it "
+        "INCONCLUSIVE."
+    )
+
+
+def first_deep_layer(answers: Answers) -> str:
+    """A mean over deep layers can be one of them."""
+    dfa = answers.one(controls.LONG, "dfa")
+    exact = [_at("alignment.cosine@1", layer) for layer in range(1, five_rule.DEPTH + 1)]
+    first, *others = (mean(dfa, measure) for measure in exact)
+    if first is None or None in others:
+        return f"How DFA's deep cosine is spread over layers: {NOT_RUN}."
+    early = mean(dfa.at(1), exact[0])
+    begins = "" if early is None else f", and {words.cosine(early)} after the first epoch"
+    rest = words.listed([words.cosine(value) for value in others])
+    below = _outside(dfa, range(2, five_rule.DEPTH + 1))
+    return (
+        "A mean over deep layers can be one of them. DFA's exact cosine at layer 1 is "
+        f"{words.cosine(first)} after {dfa.spec['epochs']} epochs ({_outside(dfa, [1])}{begins}); at "
+        f"layers 2 to {five_rule.DEPTH} it is {rest} ({below}). The paper gives −.03 … 0 for all of them."
+    )
+
+
+def penalty_readings(answers: Answers) -> str:
+    """How many of the paper's numbers for the penalised net each reading of the penalty gives."""
+    measures = (REFERENCE, CLAMPED, RHO, STATE)
+    told = []
+    for reading in penalty_reduction.READINGS:
+        answer = penalty_reduction.read_as(answers, penalty.WEIGHTS[-1], reading)
+        points = [penalised(answers, answer, measure) for measure in measures]
+        agree, wide = (
+            sum(p.agrees for p in points),
+            sum(p.agrees and p.standing != AGREES for p in points),
+        )
+        note = f", {wide} by our own wide spread" * bool(wide)
+        told.append(f"{reading}: {f'{agree}{note} ({seeds_of(answer)})' if answer.runs else NOT_RUN}")
+    names = "; ".join(measure.header for measure in measures)
+    return (
+        "The paper does not say what its penalty is summed and averaged over. So many of its "
+        f"{len(measures)} numbers for the penalised net ({names}) come out, by what is done over features: "
+        f"{'; '.join(told)}. The last reading was thought of after the others had missed the numbers."
+    )
+
+
+def weak_penalty(answers: Answers) -> str:
+    """Whether the smaller penalty gives back a sound scale alone, or a direction too."""
+    without, weak = answers.of(penalty.ARM, penalty.RULES["dfa"][:2])
+    if not weak.runs:
+        return f"What {weak.name} does to scale and direction: {NOT_RUN} (walkback audit penalty)."
+    asked = [
+        (f"Under {weak.name}", weak),
+        ("Without the penalty", without),
+        ("With a border of the mean colour", answers.one(border.SHORT, penalty.RULES["dfa"][1])),
+        *reductions(answers, penalty.WEIGHTS[0]),
+    ]
+    deep = range(1, five_rule.DEPTH + 1)
+    told = " ".join(
+        f"{name} ‖h_L‖ is {words.number(mean(answer, STATE))}, the exact deep cosine "
+        f"{words.cosine(mean(answer, EXACT))} ({_outside(answer, deep)})."
+        for name, answer in asked
+        if answer.runs
+    )
+    return f"What the weak penalty does to the scale, and what to the direction. {told}"
+
+
+def penalty_baselines(answers: Answers) -> str:
+    """The penalised nets beside two baselines: frozen blocks need not be the better one."""
+    frozen, shallow = answers.one(stem.ARM, "frozen"), answers.one(stem.ARM, "shallow")
+    means = [mean(answer.beside(shallow), ACCURACY) for answer in (frozen, shallow)]
+    if None in means or not shallow.runs:
+        return f"The penalised nets beside a net of which the head alone learns: {NOT_RUN}."
+    told = []
+    for answer in answers.of(penalty.ARM, penalty.RULES["dfa"]):
+        over = [_gain(answer, baseline) for baseline in (frozen.beside(shallow), shallow)]
+        if None not in over:
+            told.append(f"{answer.name} gains {over[0]} pp over frozen blocks and {over[1]} over the head")
+    both = " and ".join(words.share(value) for value in means)
+    return (
+        f"Which baseline it is matters after {frozen.spec['epochs']} epochs: frozen blocks and a head that "
+        f"learns alone reach {both} ({seeds_of(shallow)}). {'; '.join(told)}. D3 asks for frozen blocks, "
+        "and for two points."
+    )
+
+
+def stem_effect(answers: Answers) -> str:
+    """What DFA's blocks are worth under each stem, one and the same question asked twice."""
+    told = ["Whether DFA's blocks are worth training is asked under two stems."]
+    for name, rules in (("backprop", (stem.BP_STEM, "frozen")), ("DFA", ("dfa", stem.DFA_STEM))):
+        trained, frozen = answers.of(stem.ARM, rules)
+        told.append(Control(f"Training them under a {name} stem", trained, frozen, "stem", "stem").told())
+    return " ".join(told)
+
+
+def border_effect(answers: Answers) -> str:
+    """What each border makes of the rules: the scale is the input's doing too."""
+    told = []
+    for arm, usual in ((border.SHORT, penalty.ARM), (border.LONG, five_rule.ARM)):
+        for rule in arm.rules:
+            both = answers.without_and_with(usual, rule, arm)
+            if both[0].verdict != both[1].verdict and all(answer.runs for answer in both):
+                sides = " instead of ".join(f"{a.verdict} (‖h_L‖ {_size(a)})" for a in reversed(both))
+                told.append(
+                    f"{both[1].name} after {arm.recipe['epochs']} epochs ({seeds_of(both[1])}): {sides}"
+                )
+    ran = [arm for arm in (border.SHORT, border.LONG) if any(answer.runs for answer in answers.of(arm))]
+    if not ran:
+        return f"The border of crops under DFA: {NOT_RUN}."
+    change = "; ".join(told) if told else "none"
+    agreeing = [
+        f"{name}: {words.listed(_agreeing(answers, arm))}"
+        for name, arm in zip(border.BORDERS, (five_rule.ARM, border.LONG), strict=True)
+    ]
+    return (
+        f"Verdicts that a border of the mean colour changes, in place of a black one: {change}. Of the "
+        f"paper's accuracies for {words.listed(border.RULES)}, those that come out with each border after "
+        f"100 epochs: {'; '.join(agreeing)}."
+    )
+
+
+def _agreeing(answers: Answers, arm: Arm) -> list[str]:
+    found = []
+    for rule in border.RULES:
+        answer, paper = answers.one(arm, rule), published(rule, "accuracy")
+        assert paper is not None
+        point = Point(rule, paper, answer, ACCURACY)
+        if answer.runs and point.agrees:
+            found.append(rule if point.standing == AGREES else f"{rule} (by our own wide spread)")
+    return found
+
+
+def depth_decides(answers: Answers) -> str:
+    """How many rules of Table 1 fail, and how many of those without D3 too."""
+    judged = [
+        a.artifact for a in five_rule.rows_of(answers) if a.artifact and a.artifact.role != "baseline"
+    ]
+    failed = [item for item in judged if item.verdict.verdict.startswith("FAIL")]
+    if not judged:
+        return f"Which detector decides: {NOT_RUN}."
+    fires = [{reason.check for reason in item.verdict.reasons if reason.fires} for item in failed]
+    scale = sum({"D1", "D2"} <= checks for checks in fires)
+    depth = sum("D3" in checks for checks in fires)
+    return (
+        f"Of the {len(judged)} rules of Table 1 that were run, {len(failed)} fail by logic artifact: "
+        f"{depth} by D3, {scale} by D1 and D2. Where D3 fires too, D1 and D2 change no verdict; they tell "
+        "why the cosine is not to be believed."
+    )
+
+
+def _gain(answer: Answer, baseline: Answer) -> str | None:
+    pairs = paired(answer, baseline, ACCURACY)
+    gain = words.mean_of([one - other for one, other in pairs]) if pairs else None
+    return None if gain is None else words.points(gain)
+
+
+def _size(answer: Answer) -> str:
+    return words.number(words.median_of([STATE.read(run) for run in answer.runs]))
+
+
+def _at(quantity: str, layer: int) -> Measure:
+    return Measure(f"layer {layer}", "", at_layer(quantity, layer), words.cosine)
+
+
+def _outside(answer: Answer, layers: Sequence[int]) -> str:
+    """`3 seeds; p ≤ 0.05 under fresh feedback in 11 of 12 layers`, the layers of all seeds together."""
+    ranks = [run.number("alignment.null_p@1", layer) for run in answer.runs for layer in layers]
+    known = [p for p in ranks if p is not None]
+    if not known:
+        return seeds_of(answer)
+    outside = sum(p <= ALPHA for p in known)
+    counted = "" if len(layers) == 1 else " layers"
+    return f"{seeds_of(answer)}; p ≤ {ALPHA:g} under fresh feedback in {outside} of {len(known)}{counted}"
+
+
+FINDINGS: dict[str, Callable[[Answers], str]] = {
+    "EP in the paper": lambda answers: ep_against_frozen(),
+    "layer 1": first_deep_layer,
+    "readings of the penalty": penalty_readings,
+    "the weak penalty": weak_penalty,
+    "baselines of the penalty": penalty_baselines,
+    "the stem": stem_effect,
+    "the border": border_effect,
+    "what decides": depth_decides,
+}
