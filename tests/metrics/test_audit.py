@@ -17,7 +17,7 @@ from walkback.cli.main import run
 from walkback.core.errors import BadInput
 from walkback.core.verdict import Outcome
 from walkback.metrics import MBEEvaluator, MetricAudit
-from walkback.metrics.admissible import Claim, is_monotone_copy
+from walkback.metrics.admissible import Claim, confounder_matrix, is_monotone_copy
 from walkback.metrics.compat import classify, partial_spearman, ranks
 from walkback.metrics.crossfit import LEARNERS, CrossFit, FitTask, cross_fit, fold_rows
 from walkback.metrics.decision import Decision, Findings
@@ -605,6 +605,15 @@ def test_one_run_that_diverged_does_not_make_the_metric_a_function_of_the_loss(o
     assert verdict.outcome is Outcome.INDEPENDENT
     exact = frame.assign(m=3 * frame.loss / factor - 1)
     assert MetricAudit(exact, "m", "acc", "loss").run().verdict == "PROXY (exact)"
+
+
+def test_no_learner_is_asked_far_beyond_what_it_has_seen():
+    frame = table(14, n=150)
+    frame.loc[2, "loss"] = 1e8
+    given = confounder_matrix(frame, ["loss"])
+    folds = fold_rows(150, np.random.default_rng(0))
+    left = cross_fit(FitTask(frame.m.to_numpy(), frame.acc.to_numpy(), given, folds)).residuals
+    assert {name: np.abs(each).max() < 8 for name, each in left.items()} == dict.fromkeys(LEARNERS, True)
 
 
 def test_one_loss_that_diverged_still_controls_the_others():

@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 Fit = Callable[[Array], Array]  # one column's training values → its predictions on the test rows
 Learner = Callable[[Array, Array], Fit]  # the confounders of training and test rows → how to fit a column
 FOLDS = 5
+FURTHEST = 1.0  # quartile ranges beyond what it has seen that a learner is asked for
 KERNEL_ROWS = 1500  # beyond this the kernel learner sees a random part of the training rows
 
 
@@ -106,8 +107,9 @@ def _predict(columns: Array, task: FitTask) -> dict[str, Array]:
     predicted = {name: np.zeros_like(columns) for name in learners}
     for fold in range(int(task.folds.max()) + 1):
         train, test = np.flatnonzero(task.folds != fold), np.flatnonzero(task.folds == fold)
+        asked = np.clip(x[test], x[train].min(axis=0) - FURTHEST, x[train].max(axis=0) + FURTHEST)
         for name, learner in learners.items():
-            fit = learner(x[train], x[test])
+            fit = learner(x[train], asked)
             for index, values in enumerate(columns[train].T):
                 predicted[name][test, index] = fit(np.ascontiguousarray(values))
     return predicted
