@@ -469,6 +469,7 @@ def test_groups_are_corrected_for_all_metrics_and_groups():
     frame = table(11, n=240).assign(arch=lambda t: np.array(["cnn", "mlp", "vit"])[t.index % 3])
     frame["noise"] = rng.normal(size=240)
     frame.loc[frame.arch == "vit", "m"] += 2 * frame.acc
+    frame = frame.sort_values("acc")  # the order that draws go by
     audits = audit_all(frame, ["m", "noise"], "acc", "loss", ["arch"], group="arch")
     masks = [(frame.arch == name).to_numpy() for name in ("cnn", "mlp", "vit")]
     expected = permutation_battery(

@@ -14,6 +14,7 @@ from walkback.metrics.ledger import (
     Duplicates,
     count_duplicates,
     drop_repeats,
+    in_one_order,
     is_number,
     one_hot,
     repeated_runs,
@@ -59,8 +60,10 @@ class Claim:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        others = [name for name in (self.twin, self.cluster) if name]
-        return tuple(dict.fromkeys((self.metric, self.target, *self.confounders, *others)))
+        """All that the claim names. Rows are put in order by these, the metric last: claims that differ in
+        it alone see all else in the same order."""
+        cluster = (self.cluster,) if self.cluster else ()
+        return tuple(dict.fromkeys((self.target, *self.predictors, *cluster, self.metric)))
 
     @property
     def sentence(self) -> str:
@@ -72,7 +75,7 @@ class Claim:
 class Admitted:
     """Rows that are complete, what was left out, and why the audit must be refused, if it must.
 
-    `rows` are their places in the table that was given.
+    They are in one order, however the table was sorted; `rows` are their places in it as it was given.
     """
 
     frame: pd.DataFrame
@@ -89,16 +92,17 @@ def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admit
     _check_names(frame, claim)
     seed = seed if seed in frame.columns else None
     kept = list(dict.fromkeys([*claim.columns, *([seed] if seed else [])]))
-    chosen = frame[kept].reset_index(drop=True)
+    frame = in_one_order(frame.reset_index(drop=True), claim.columns)
+    chosen = frame[kept]
     reasons = _types(chosen, claim)
     if reasons:
-        return Admitted(chosen, np.arange(len(chosen)), 0, Duplicates(0, 0), tuple(reasons))
+        return Admitted(chosen, chosen.index.to_numpy(), 0, Duplicates(0, 0), tuple(reasons))
     numeric = [name for name in claim.columns if is_number(chosen[name])]
     finite = np.isfinite(chosen[numeric].to_numpy(float)).all(axis=1)
     complete = chosen[finite & chosen[list(claim.columns)].notna().all(axis=1).to_numpy()]
     dropped = len(chosen) - len(complete)
     duplicates = count_duplicates(complete, claim.metric, claim.target, claim.controls, seed)
-    repeated = repeated_runs(frame.reset_index(drop=True).loc[complete.index], claim.measured)
+    repeated = repeated_runs(frame.loc[complete.index], claim.measured)
     once = drop_repeats(complete[~repeated], claim.measured)
     rows, warnings = once.index.to_numpy(), _warnings(dropped, duplicates, len(complete) - len(once))
     once = once.reset_index(drop=True)

@@ -12,7 +12,7 @@ from walkback.core.errors import BadInput
 from walkback.core.verdict import Verdict
 from walkback.metrics.audit import MetricAudit
 from walkback.metrics.crossfit import CrossFit, FitTask, cross_fit_all
-from walkback.metrics.ledger import design
+from walkback.metrics.ledger import design, in_one_order
 from walkback.metrics.multiple import Battery, Mask, permutation_battery
 from walkback.metrics.simulate import Progress, Rate, simulate
 
@@ -108,7 +108,8 @@ def _corrections(
         return {}, {}
     target, cluster = audits[0].claim.target, audits[0].claim.cluster
     metrics, least = [audit.claim.metric for audit in audits], len(confounders) + 10
-    rows = frame.iloc[sorted(set.intersection(*(set(audit.admitted.rows) for audit in audits)))]
+    shared = frame.iloc[sorted(set.intersection(*(set(audit.admitted.rows) for audit in audits)))]
+    rows = in_one_order(shared, [target, *confounders])
     rows = rows if len(rows) >= least else rows[:0]
     whole = _adjust(rows, metrics, target, confounders, cluster, {"": np.ones(len(rows), dtype=bool)})
     adjusted = {name: found[""] for name, found in whole.items()}
