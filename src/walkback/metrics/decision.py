@@ -71,9 +71,7 @@ class Decision:
             reasons.append(self._reason("clusters", found.grouped.r, found.grouped.p, text))
         reasons += [self._learner(test) for test in found.fitted.tests]
         if found.twin is not None:
-            text = f"given what two readings of {self.claim.baseline} share"
-            reasons.append(self._reason("twin", found.twin.r, found.twin.p, text))
-            reasons.append(self._bend(found.twin))
+            reasons += [self._twin(found.twin), self._bend(found.twin)]
         same = found.equivalence(self.delta, self.alpha)[0]
         return (*reasons, self._equivalence(same, found.units, found.partial.k))
 
@@ -81,10 +79,11 @@ class Decision:
         tests = [reason for reason in reasons if reason.check not in NO_TESTS]
         counted = [reason for reason in tests if reason.status == "ok"]
         straight = not any(reason.fires for reason in reasons if reason.check == "bend")
-        signs = {np.sign(reason.value) for reason in counted if reason.value}
+        every = [reason.detail["sign"] for reason in counted]
+        signs = set(every) - {0.0}
         agree = straight and len(signs) == 1 and all(reason.fires is False for reason in tests)
         significant = bool(counted) and all(reason.detail.get("p", 1) < self.alpha for reason in counted)
-        wrong = straight and significant and all(self._wrong_sign(r.value or 0.0) for r in counted)
+        wrong = straight and significant and all(map(self._wrong_sign, every))
         if agree and found.units >= LEAST_ROWS:
             noisy = self.claim.baseline is not None and self.claim.twin is None
             return Outcome.INDEPENDENT, "INDEPENDENT" + (" (of this reading of the loss)" if noisy else "")
@@ -101,16 +100,36 @@ class Decision:
         sensitive = found_some and (any(reason.fires for reason in counted) or not straight)
         return Outcome.INCONCLUSIVE, "INCONCLUSIVE" + (" (nuisance-sensitive)" if sensitive else "")
 
-    def _reason(self, check: str, r: float, p: float, text: str) -> Reason:
-        """A test fires if it does not find the association, or finds it with the wrong sign."""
-        if math.isnan(p):
-            sentence = f"{text}: it cannot be computed."
-            return Reason(check, check, None, None, self.alpha, sentence, "missing")
-        wrong = self._wrong_sign(r)
+    def _reason(self, check: str, r: float, p: float, text: str, z: float | None = None) -> Reason:
+        """A test fires if it does not find the association, or finds it with the wrong sign.
+
+        Where r is not known, z may tell its sign.
+        """
+        known, sign = not math.isnan(r), float(np.sign(r if z is None else z))
+        if math.isnan(p) or math.isnan(sign):
+            return self._missing(check, text)
+        wrong = self._wrong_sign(sign)
         seen = p < self.alpha and not wrong
         word = "with the wrong sign" if p < self.alpha and wrong else "found" if seen else "not found"
-        sentence = f"{text}: {r:+.3f}, p = {p:.2g}, {word}."
-        return Reason(check, check, not seen, r, self.alpha, sentence, detail={"p": p})
+        size = f"{r:+.3f}" if known else "positive" if sign > 0 else "negative"
+        sentence = f"{text}: {size}, p = {p:.2g}, {word}."
+        detail = {"p": p, "sign": sign}
+        return Reason(check, check, not seen, r if known else None, self.alpha, sentence, detail=detail)
+
+    def _missing(self, check: str, text: str) -> Reason:
+        return Reason(check, check, None, None, self.alpha, f"{text}: it cannot be computed.", "missing")
+
+    def _twin(self, twin: TwinTest) -> Reason:
+        text = f"given what two readings of {self.claim.baseline} share"
+        reason = self._reason("twin", twin.r, twin.p, text, twin.z)
+        agree = f"the readings agree with a correlation of {twin.reliability:.2f}"
+        if reason.status == "missing":
+            why = f": {agree}, and nothing is left to test once their noise is taken out."
+        elif reason.value is None:
+            why = f"; how strong cannot be told: {agree}, and without their noise it comes out beyond ±1."
+        else:
+            return reason
+        return replace(reason, sentence=reason.sentence[:-1] + why)
 
     def _learner(self, test: LearnerTest) -> Reason:
         reason = self._reason(test.learner, test.r, test.p, f"out of fold, {test.learner} control")
@@ -122,9 +141,11 @@ class Decision:
     def _bend(self, twin: TwinTest) -> Reason:
         """Fires if metric and target both bend with what the readings share, which the twin test takes for
         straight; whether it fires or not, it finds no association."""
+        text = f"curved effects of {self.claim.baseline} on metric and target"
+        if math.isnan(twin.curvature):
+            return self._missing("bend", text)
         bent = twin.curvature < self.alpha
-        sentence = f"curved effects of {self.claim.baseline} on metric and target: p = {twin.curvature:.2g}"
-        sentence += (
+        sentence = f"{text}: p = {twin.curvature:.2g}" + (
             ", found: through noisy readings they cannot be told from news." if bent else ", not found."
         )
         return Reason("bend", "bend", bent, None, self.alpha, sentence, detail={"p": twin.curvature})

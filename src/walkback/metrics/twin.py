@@ -25,7 +25,12 @@ Array = NDArray[np.float64]
 @dataclass(frozen=True)
 class TwinTest:
     """`reliability`: the correlation of the two readings, given the other controls. `curvature`: p of the
-    less clear of two bends, that of the metric and that of the target with what the readings share."""
+    less clear of two bends, that of the metric and that of the target with what the readings share.
+
+    `r` is a covariance over what is left of two variances once the noise of the readings is taken out of
+    each. These are estimates: where `r` comes out beyond ±1 it is NaN, and `z` and `p`, which need the
+    covariance alone, stand. Where nothing of a variance is left there is nothing to test.
+    """
 
     r: float
     z: float
@@ -54,13 +59,15 @@ def twin_test(
     def products(one: Array, other: Array) -> Array:
         return (m - (m @ other) / shared * one) * (t - (t @ one) / shared * other)
 
+    sizes = [_true_variance(column, a, b) for column in (m, t)]
+    if min(sizes) <= 0:
+        return TwinTest(math.nan, math.nan, math.nan, reliability, math.nan)
     found = (products(a, b) + products(b, a)) / 2
     z, p = covariance_test(found, clusters)
-    sizes = [_true_variance(column, a, b) for column in (m, t)]
-    scale = math.sqrt(sizes[0] * sizes[1]) if min(sizes) > 0 else math.nan
+    r = float(found.mean()) / math.sqrt(sizes[0] * sizes[1])
     left = m - (m @ b) / shared * a, t - (t @ a) / shared * b
     bends = [_bend(left, shape, a + b, clusters) for shape in (a * b, a * b * (a + b))]
-    return TwinTest(float(found.mean()) / scale, z, p, reliability, min(bends))
+    return TwinTest(r if abs(r) <= 1 else math.nan, z, p, reliability, min(bends))
 
 
 def _bend(
