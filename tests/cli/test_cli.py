@@ -118,6 +118,8 @@ def test_verify_export_import_round_trip(trained, tmp_path, capsys):
     bundle = bundle_of(trained, "dfa")
     assert answer(capsys, "bundle", "verify", bundle)[1]["verified"][0]["members"] >= 5
     assert answer(capsys, "bundle", "export", bundle, "--out", tmp_path / "b.zip")[0] == 0
+    code, found = answer(capsys, "bundle", "verify", tmp_path / "b.zip")
+    assert code == 0 and found["verified"][0]["members"] >= 5, "a zip that came by mail, as it is"
     code, found = answer(capsys, "bundle", "import", tmp_path / "b.zip", "--store", tmp_path / "s")
     assert code == 0 and [Path(row["bundle"]).name for row in found["imported"]] == [bundle.name]
 

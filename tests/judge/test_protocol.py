@@ -372,12 +372,46 @@ def test_a_run_that_diverged_or_still_runs_is_named_in_the_notes(state, words):
 
 @pytest.mark.parametrize("logic", ["artifact", "paper"])
 @pytest.mark.parametrize("state, words", [("diverged", "diverged"), ("running", "still training")])
-def test_a_run_that_has_not_come_to_its_end_never_passes_but_may_fail(state, words, logic):
+def test_a_run_that_has_not_come_to_its_end_never_passes(state, words, logic):
     whole, cut = evidence(), evidence(status={"state": state, "epoch": 3, "reason": "loss is nan"})
     assert judge([whole], [frozen()], logic=logic).outcome is Outcome.PASS
     verdict = judge([whole, cut], [frozen(), frozen()], logic=logic)
     assert (verdict.outcome, verdict.verdict) == (Outcome.INCOMPLETE, f"INCOMPLETE({words})")
-    assert judge([cut], [frozen(accuracy=0.99)], logic=logic).outcome is Outcome.FAIL
+
+
+def test_depth_does_not_count_against_a_rule_that_still_trains_but_a_broken_scale_does():
+    half = {"state": "running", "epoch": 3, "reason": ""}
+    for logic in ("artifact", "paper"):
+        late = judge([evidence()], [frozen(accuracy=0.99)], logic=logic)
+        assert late.outcome is Outcome.FAIL
+        early = judge([evidence(), evidence(status=half)], [frozen(accuracy=0.99)] * 2, logic=logic)
+        assert (early.outcome, early.verdict) == (Outcome.INCOMPLETE, "INCOMPLETE(still training)")
+        assert early.reasons[2].fires is None and "too early" in early.reasons[2].sentence
+        assert early.chain[2]["survives"] is None and early.chain[3]["survives"] is None
+        broken = judge([evidence(growth=900.0, validity=1e-9, status=half)], [frozen(accuracy=0.99)])
+        assert broken.verdict == "FAIL(D1+D2)"
+    gone = {"state": "diverged", "epoch": 3, "reason": "loss is nan"}
+    assert judge([evidence(status=gone)], [frozen(accuracy=0.99)]).outcome is Outcome.FAIL
+
+
+def test_a_baseline_of_another_seed_is_told():
+    other = judge([evidence(seed=123)], [frozen(seed=42)])
+    assert other.outcome is Outcome.PASS
+    assert "not paired by seed: seed 123 against a baseline of seed 42" in other.reasons[2].sentence
+    assert "paired by seed" not in judge([evidence(seed=42)], [frozen(seed=42)]).reasons[2].sentence
+
+
+def test_a_gamma_that_the_clamp_has_eaten_is_not_called_readable():
+    def said(compat: float) -> str:
+        run = evidence()
+        run.measurements.readings = [
+            r._replace(value=compat) if r.quantity == "alignment.gamma_mean@1" else r
+            for r in run.measurements.readings
+        ]
+        return judge([run], [frozen()]).chain[1]["sentence"]
+
+    assert "Γ is read through a clamp, and the exact mean cosine is +0.30" in said(0.2)
+    assert said(0.3).endswith("the cosine can be read.")
 
 
 def test_a_captured_model_is_not_compared_with_a_baseline_that_still_trains():

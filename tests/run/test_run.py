@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from walkback.core.errors import BadInput, StoreBusy
+from walkback.core.errors import BadInput, FileTrouble, StoreBusy
 from walkback.core.spec import Call
 from walkback.data import Dataset, cifar10, load_dataset
 from walkback.judge.assemble import judge_bundles
@@ -327,6 +327,52 @@ def test_a_frozen_block_with_batch_norm_costs_nothing_either(digits, tmp_path):
     )  # fmt: skip
     found = knock_out(run_one(spec, digits, Store(tmp_path)))
     assert [row["worth"] for row in found["blocks"]] == [0.0] * len(found["blocks"])
+
+
+def test_what_a_net_without_numbers_loses_is_not_zero(digits, tmp_path, capsys):
+    from walkback.cli.main import run
+    from walkback.run.knockout import knock_out
+
+    (spec,) = specs(digits, ["bp"], lr=1e30)
+    bundle = run_one(spec, digits, Store(tmp_path))
+    assert bundle.status["state"] == "diverged"
+    found = knock_out(bundle)
+    assert found["accuracy"] is None and [row["worth"] for row in found["blocks"]] == [None, None]
+    assert run(["knockout", str(bundle.path)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("not a number") == 3 and "pp lost" not in shown
+
+
+def test_two_who_measure_one_bundle_lose_nothing_of_each_other(digits, tmp_path):
+    from walkback.run.full import measure_stored
+
+    (spec,) = specs(digits, ["dfa"])
+    path = run_one(spec, digits, Store(tmp_path)).path
+    one, other = Bundle.open(path), Bundle.open(path)
+    measure_stored(one, [1], draws=9)
+    measure_stored(other, [2], draws=9)
+    for bundle in (other, Bundle.open(path)):
+        assert bundle.members("full") == ["full/epoch-0001.csv", "full/epoch-0002.csv"]
+
+
+def test_a_store_that_cannot_be_written_is_said_to_be(digits, tmp_path):
+    (tmp_path / ".locks").write_text("a file where the folder of locks belongs")
+    with pytest.raises(FileTrouble, match=r"The store .* cannot be written"):
+        run_one(specs(digits, ["bp"])[0], digits, Store(tmp_path))
+
+
+def test_a_worker_that_was_killed_names_its_run_and_is_no_bug(tmp_path):
+    process = start(tmp_path / "s", stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("s/*/checkpoints/*")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    for worker in children_of(process.pid):
+        if "spawn_main" in Path(f"/proc/{worker}/cmdline").read_text():
+            os.kill(worker, signal.SIGKILL)
+    _, shown = process.communicate(timeout=120)
+    assert process.returncode == 130
+    last = shown.strip().splitlines()[-1]
+    assert "resmlp-" in last and "worker process died" in last and "goes on" in last
 
 
 def test_what_was_measured_while_a_run_was_stopped_is_not_mixed_into_it(digits, tmp_path):

@@ -108,7 +108,13 @@ def test_a_half_finished_study_is_reported_with_its_gaps_named_and_finished_late
 
 def test_an_empty_store_and_an_unknown_study_are_said_in_one_sentence(tiny, tmp_path, capsys):
     assert run(["audit", "tiny", "--store", str(tmp_path / "none"), "--judge-only"]) == 2
-    assert "holds no run of tiny yet" in capsys.readouterr().err
+    assert "There is no store at" in capsys.readouterr().err, "a name with a typo is not to be trained into"
+    assert run(["audit", "tiny", "--store", str(tmp_path), "--judge-only"]) == 2
+    said = capsys.readouterr().err
+    assert f"The store {tmp_path} holds no run of tiny yet" in said
+    (tmp_path / "file").write_text("")
+    assert run(["audit", "tiny", "--store", str(tmp_path / "file")]) == 2
+    assert "is a file, not a folder" in capsys.readouterr().err
     assert run(["audit", "tiny", "--plan", "--judge-only"]) == 2
     assert "Give one of them." in capsys.readouterr().err
     assert run(["audit", "dose-respons"]) == 2

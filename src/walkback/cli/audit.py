@@ -58,13 +58,13 @@ def audit(
     if judge_only and (workers is not None or device is not None):
         raise BadInput("--judge-only trains nothing.", "Leave --workers and --device out.")
     if judge_only and data_dir is None:
-        folder = Store.existing(store) if Path(store).is_dir() else Store(store)
+        folder = Store.existing(store)
         known = data_of(folder, [arm.data for arm in chosen.arms])
         return _show_answer(chosen, known, folder, out, logic, json)
     device, workers = device or "cpu", workers or default_workers()
     check_device(device)
-    reads = judge_only and Path(store).is_dir()
-    data, folder = chosen.load(data_dir), Store.existing(store) if reads else Store(store)
+    folder = Store.existing(store) if judge_only else Store.to_train(store)
+    data = chosen.load(data_dir)
     specs, held = chosen.runs(data), list(data.values())
     if plan:
         return _show_plan(chosen, specs, folder, held, workers, device, json)
@@ -194,7 +194,7 @@ def _show_answer(
     bundles, unmeasured = with_measured(found), unmeasured_names(found)
     if not bundles:
         raise BadInput(
-            f"That store holds no run of {study.name} yet.",
+            f"The store {store.path} holds no run of {study.name} yet.",
             "Train them: leave out --judge-only.",
         )
     judged = judge_bundles(bundles, logic=logic)

@@ -14,18 +14,30 @@ app = typer.Typer(help="Verify, export and import bundles.", no_args_is_help=Tru
 
 @app.command(epilog="Example: walkback bundle verify runs/*")
 def verify(
-    bundles: Annotated[list[Path], typer.Argument(help="Bundles to check.")], json: Json = False
+    bundles: Annotated[list[Path], typer.Argument(help="Bundles, or zip files of them.")],
+    json: Json = False,
 ) -> int:
     """Check every member of each bundle against its hash."""
-    from walkback.store import Bundle
-
-    checked = [{"bundle": str(path), "members": Bundle.open(path).verify()} for path in bundles]
+    checked = [{"bundle": str(path), "members": _verified(path)} for path in bundles]
     if json:
         emit_json({"verified": checked})
     else:
         for row in checked:
             typer.echo(f"{row['bundle']}: {row['members']} members, all as written")
     return 0
+
+
+def _verified(path: Path) -> int:
+    """How many members are as they were written; a zip is unpacked for that, and left as it is."""
+    from tempfile import TemporaryDirectory
+
+    from walkback.store import Bundle
+    from walkback.store.bundle import import_zip
+
+    if not path.is_file():
+        return Bundle.open(path).verify()
+    with TemporaryDirectory() as scratch:
+        return import_zip(path, Path(scratch)).verify()
 
 
 @app.command(epilog="Example: walkback bundle export runs/resmlp-dfa-s42-1a2b3c4d5e6f --out dfa.zip")

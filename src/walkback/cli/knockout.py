@@ -27,9 +27,9 @@ def knockout(
         return 0
     console = stdout_console()
     for row in found:
-        console.print(
-            f"{row['bundle']}: {100 * row['accuracy']:.1f} % on {row['items']} items", soft_wrap=True
-        )
+        reached = "not a number" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f} %"
+        console.print(f"{row['bundle']}: {reached} on {row['items']} items", soft_wrap=True)
         for block in row["blocks"]:
-            console.print(f"  block {block['layer']} rewound: {100 * block['worth']:+.1f} pp lost")
+            lost = "not a number" if block["worth"] is None else f"{100 * block['worth']:+.1f} pp lost"
+            console.print(f"  block {block['layer']} rewound: {lost}")
     return 0

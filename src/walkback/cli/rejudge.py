@@ -48,7 +48,7 @@ def sweep(store: StoreArgument, logic: Logic = "artifact", json: Json = False) -
             "value": f"{row['value']:g}" + (" *" if row["default"] else ""),
             "rule": row["rule"],
             "verdict": row["verdict"],
-            "fires": f"{row['fired']}/{row['known']}",
+            "epochs it fires": f"{row['fired']}/{row['known']}",
         }
         for row in rows
     ]

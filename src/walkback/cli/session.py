@@ -30,13 +30,8 @@ def train_all(
         first = failures[0]
         if first.error is None:
             raise RuntimeError(f"{len(failures)} of {len(specs)} runs failed, first {first.spec.name}")
-        if len(failures) == 1 and len(specs) == 1:
-            raise first.error
-        error = type(first.error)(
-            f"{len(failures)} of {len(specs)} runs failed, first {first.spec.name}: {first.error.message}",
-            first.error.hint,
-        )
-        raise error
+        several = f"{len(failures)} of {len(specs)} runs failed, first " if len(specs) > 1 else ""
+        raise type(first.error)(f"{several}{first.spec.name}: {first.error.message}", first.error.hint)
     bundles = [store.find(spec.name) for spec in specs]
     missing = [spec.name for spec, bundle in zip(specs, bundles, strict=True) if bundle is None]
     if missing:

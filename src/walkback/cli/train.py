@@ -78,8 +78,7 @@ def train_from(options: dict[str, Any]) -> list[Any]:
     net_options = {key: options[key] for key in ("width", "depth") if options[key] is not None}
     recipe = {key: options[key] for key in ("epochs", "batch", "lr", "weight_decay", "schedule")}
     dataset = load_dataset(Call.parse(options["data"]), options["data_dir"])
-    if Path(options["store"]).exists() and not Path(options["store"]).is_dir():
-        raise BadInput(f"The store {options['store']} is a file, not a folder.")
+    store = Store.to_train(options["store"])
     specs = plan_runs(
         net=options["net"],
         rules=split_list(options["rules"]),
@@ -92,7 +91,7 @@ def train_from(options: dict[str, Any]) -> list[Any]:
     )
     return train_all(
         specs,
-        Store(options["store"]),
+        store,
         [dataset],
         workers=options["workers"],
         device=options["device"],

@@ -97,7 +97,7 @@ class RunSpec:
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, not {getattr(self, name)}.")
         if not 0 < self.lr < math.inf:
-            raise BadInput(f"lr must be positive, not {self.lr}.")
+            raise BadInput(f"lr must be positive and finite, not {self.lr}.")
         if not 0 <= self.holdout < 1:
             raise BadInput(f"holdout must be a share below 1, not {self.holdout}.")
         if not 0 <= self.weight_decay < math.inf:

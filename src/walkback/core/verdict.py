@@ -55,8 +55,9 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 class Reason:
     """One check: what was measured, against what, and a sentence a reader can quote.
 
-    `fires` is None where the evidence is missing or not a number (status `missing`) or leaves the
-    question open (`open`). An infinite value (`inf`) is known, although JSON cannot hold it.
+    `fires` is None where the evidence is missing or not a number (status `missing`), leaves the question
+    open (`open`), or comes from a run that still trains (`early`). An infinite value (`inf`) is known,
+    although JSON cannot hold it.
     """
 
     check: str

@@ -19,7 +19,7 @@ def walk_back(
     d1, d2, d3 = reasons
     return (
         _status_quo(label, runs),
-        _reference(d1, d2),
+        _reference(d1, d2, _clamped(runs)),
         _depth(d3),
         _mode(label, runs, d1, d2, d3, outcome),
     )
@@ -46,13 +46,29 @@ def _status_quo(label: str, runs: Sequence[Evidence]) -> Step:
     return _step(1, question, learns, f"{found} Chance is {100 * chance:.1f} %: {claim}.")
 
 
-def _reference(d1: Reason, d2: Reason) -> Step:
+CLAMPED_BY = 0.02  # as much less than the exact cosine, and Γ is not read as it stands
+
+
+def _clamped(runs: Sequence[Evidence]) -> str:
+    """What the floor of a library's cosine took from Γ, if that is much: fitted samples have small g."""
+    gamma = _mean([run.number("alignment.gamma_mean@1") for run in runs])
+    exact = _mean([_mean_over_layers(run) for run in runs])
+    if gamma is None or exact is None or abs(exact - gamma) <= CLAMPED_BY:
+        return "the cosine can be read"
+    return f"Γ is read through a clamp, and the exact mean cosine is {exact:+.2f}"
+
+
+def _mean_over_layers(run: Evidence) -> float | None:
+    return _mean([run.number("alignment.cosine@1", n) for n in run.measurements.layers(run.epoch)])
+
+
+def _reference(d1: Reason, d2: Reason, cosine: str) -> Step:
     question = "Is the gradient it is compared with meaningful?"
     if d2.fires is None:
         return _step(2, question, None, f"Not known. {d2.sentence}")
     if not d2.fires:
         scale = " although one block explodes (D1)" if d1.fires else ""
-        return _step(2, question, True, f"Yes: the reference is measurable{scale}; the cosine can be read.")
+        return _step(2, question, True, f"Yes: the reference is measurable{scale}; {cosine}.")
     if d1.fires:
         return _step(
             2,

@@ -195,9 +195,20 @@ def _depth_gain(
         return _Gain(None, None, 0, "an accuracy is missing", accuracy)
     baseline = float(np.mean([b for _, b in known]))
     interval, how = _depth_interval(pairs, thresholds) if intervals else (None, "a point estimate")
+    how += _other_seeds(pairs)
     estimate = float(np.mean([a - b for a, b in known]))
     ends = None if interval is None else (interval.low, interval.high)
     return _Gain(estimate, ends, len(pairs), how, accuracy, baseline)
+
+
+def _other_seeds(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
+    """A baseline of another seed began elsewhere and saw other batches; nothing where the seeds agree."""
+    unlike = [(r.seed, b.seed) for r, b in pairs if None not in (r.seed, b.seed) and r.seed != b.seed]
+    if not unlike:
+        return ""
+    run, baseline = unlike[0]
+    told = f"seed {run} against a baseline of seed {baseline}"
+    return f"; not paired by seed: {told}" + (f" and {len(unlike) - 1} more" if len(unlike) > 1 else "")
 
 
 def _depth_interval(

@@ -116,7 +116,7 @@ def sd_of(values: Sequence[float | None]) -> float | None:
 
 def fires(reason: Reason) -> str:
     """Open: it was measured, and its interval holds the threshold."""
-    unknown = "open" if reason.status == "open" else "not known"
+    unknown = {"open": "open", "early": "too early"}.get(reason.status, "not known")
     return {True: "fires", False: "does not fire", None: unknown}[reason.fires]
 
 
@@ -184,6 +184,8 @@ def _over_seeds(reason: Reason) -> str:
 
 
 def _unknown(reason: Reason) -> str:
+    if reason.status == "early":
+        return f"{reason.check}, {points(reason.value)} pp so far, while it still trains"
     if reason.status == "open" and reason.interval is not None:
         low, high = map(points, reason.interval)
         return f"{reason.check}, the gain lies between {low} and {high} pp"

@@ -34,6 +34,7 @@ def measure_stored(bundle: Bundle, epochs: Sequence[int] | None = None, draws: i
             f"{bundle.path.name} has no checkpoint of epoch {missing[0]}.", f"It has {sorted(kept)}."
         )
     with Store(bundle.path.parent).hold(bundle.path.name):
+        bundle.refresh()  # what others added before this process held it must stay listed
         for epoch in wanted:
             _store_tier(bundle, epoch, _measure(bundle, epoch, draws).to_csv().encode())
     return wanted

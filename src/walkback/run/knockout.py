@@ -17,7 +17,8 @@ def knock_out(bundle: Bundle, epoch: int | None = None) -> dict[str, Any]:
     """Accuracy on the evaluation batch with each block rewound to its initial weights, one at a time.
 
     A block whose loss costs nothing did not learn anything the net uses: D3 per layer. It is measured on
-    the stored batch, so no data set is needed; the rest of the net keeps its trained weights.
+    the stored batch, so no data set is needed; the rest of the net keeps its trained weights. Where its
+    outputs are not numbers, accuracy and worth are None.
     """
     kept = stored_checkpoints(bundle)
     epoch = max(kept) if epoch is None else epoch
@@ -35,7 +36,8 @@ def knock_out(bundle: Bundle, epoch: int | None = None) -> dict[str, Any]:
         _set(block, first.parameters())
         without = _accuracy(net.model, x, y)
         _set(block, trained)
-        rows.append({"layer": layer, "accuracy": without, "worth": whole - without})
+        worth = None if whole is None or without is None else whole - without
+        rows.append({"layer": layer, "accuracy": without, "worth": worth})
     return {
         "rule": bundle.card["rule"]["label"],
         "epoch": epoch,
@@ -52,8 +54,9 @@ def _set(block: torch.nn.Module, weights: Iterable[torch.Tensor]) -> None:
             own.copy_(given)
 
 
-def _accuracy(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+def _accuracy(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float | None:
+    """None where outputs are not numbers: a net that answers nothing has no accuracy to lose."""
     model.eval()
     with torch.no_grad():
         logits = model(x)
-    return float(correct_rows(logits, y).double().mean())
+    return float(correct_rows(logits, y).double().mean()) if bool(torch.isfinite(logits).all()) else None

@@ -27,7 +27,7 @@ class WorkerDied(WalkbackError):
     """A process that was killed from outside: out of memory, or by hand. No fault of the input."""
 
     kind = "worker_died"
-    exit_code = 4
+    exit_code = 130  # interrupted, by whomever: the same command goes on
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,10 @@ class Bundle:
             raise BadInput(f"{path} is not a bundle: it has no {MANIFEST}.", hint)
         return cls(path, _read_manifest(file.read_bytes(), str(file)))
 
+    def refresh(self) -> None:
+        """Read the manifest again, as it is on disk now."""
+        self._manifest = Bundle.open(self.path)._manifest
+
     @property
     def id(self) -> str:
         return str(self._manifest["id"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from walkback.core.errors import BadInput, StoreBusy
+from walkback.core.errors import BadInput, FileTrouble, StoreBusy
 from walkback.store.bundle import MANIFEST, Bundle, import_zip
 
 
@@ -41,6 +41,13 @@ class Store:
             )
         return cls(path)
 
+    @classmethod
+    def to_train(cls, path: str | Path) -> Store:
+        """The store at a path, to be written; it need not exist yet."""
+        if Path(path).exists() and not Path(path).is_dir():
+            raise BadInput(f"The store {path} is a file, not a folder.", "Choose another --store.")
+        return cls(path)
+
     def bundles(self) -> list[Bundle]:
         """Every bundle in name order; half-finished ones are in it too."""
         found = sorted(file.parent for file in self.path.glob(f"*/{MANIFEST}"))
@@ -64,15 +71,24 @@ class Store:
     def hold(self, name: str, wait: float = 0.0) -> Iterator[None]:
         """Hold one run. The lock dies with its process, so a kill never leaves a run locked."""
         folder = self.path / ".locks"
-        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{name}.lock", timeout=wait)
         try:
-            with FileLock(folder / f"{name}.lock", timeout=wait):
-                yield
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
         except Timeout:
             raise StoreBusy(
                 f"Another process is training {name} in the store {self.path}.",
                 "Wait for it to end, or choose another --store.",
             ) from None
+        except OSError as error:
+            raise FileTrouble(
+                f"The store {self.path} cannot be written: {error.strerror or error}.",
+                "Choose another --store, or copy what is there to a place of your own.",
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def _unpack(archives: Sequence[Path]) -> Path:
