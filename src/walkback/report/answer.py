@@ -191,8 +191,9 @@ def spread_column(header: str, key: str, show: Callable[[float | None], str], un
 
     def cell(mean: float | None, sd: float | None, median: float | None, gap: str) -> str:
         shown = gap or words.spread(show(mean), show(sd).lstrip("+"))
-        apart = None not in (mean, sd, median) and show is words.number and sd > abs(mean) / 2  # type: ignore[operator, arg-type]
-        return f"{shown} (median {show(median)})" if apart and not gap else shown
+        if gap or mean is None or sd is None or show is not words.number or sd <= abs(mean) / 2:
+            return shown
+        return f"{shown} (median {show(median)})"
 
     return Column(header, tuple(key + part for part in _SPREAD), cell, unit)
 
