@@ -45,7 +45,7 @@ def test_settings_that_tell_rules_apart_are_numbered_and_told_below_the_table(ru
     for epochs in (30, 100):
         for seed in (1, 2, 3):
             own = {"seed": seed, "epochs": epochs}
-            runs.add("dfa", growth=10300.0, validity=5.5e-10, accuracy=0.29 + 0.01 * seed, **own)
+            runs.add("dfa", growth=10300.0, validity=5.5e-10, accuracy=0.19 + 0.01 * seed, **own)
             runs.add("frozen", accuracy=0.41, **own)
     text = _printed(verdict_table(runs.judged()))
     lines = text.splitlines()
