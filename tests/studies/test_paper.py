@@ -436,6 +436,23 @@ def test_every_finding_is_told_whether_runs_are_there_or_not(answers, tmp_path):
         assert all("None" not in row["finding"] and "nan" not in row["finding"] for row in rows)
 
 
+def test_a_rule_whose_seeds_disagree_about_depth_is_shown_seed_by_seed(tmp_path):
+    store = Store(tmp_path)
+    reached = {42: 0.31, 123: 0.30, 456: 0.37}
+    for spec in five_rule.ARM.plan(DATA["cifar10"]):
+        if spec.rule.name in ("dfa", "frozen"):
+            accuracy = 0.36 if spec.rule.name == "frozen" else reached[spec.seed]
+            write_run(store, spec, accuracy=accuracy, size=1.0)
+    said = findings.open_depth(Answers(store, DATA))
+    assert said.startswith(
+        "Depth is left open where seeds disagree. Seed by seed, dfa gains −5.0, −6.0, +1.0 pp"
+    )
+    for spec in five_rule.ARM.plan(DATA["cifar10"]):
+        if (spec.rule.name, spec.seed) == ("dfa", 456):
+            shutil.rmtree(store.path / spec.name)
+    assert findings.open_depth(Answers(store, DATA)).startswith("Depth is decided")
+
+
 def test_a_baseline_that_trains_less_can_be_the_better_one(tmp_path):
     store = Store(tmp_path)
     reached = {"dfa": 0.40, "frozen": 0.36, "shallow": 0.39}

@@ -197,6 +197,27 @@ def depth_decides(answers: Answers) -> str:
     )
 
 
+def open_depth(answers: Answers) -> str:
+    """The rules of Table 1 whose seeds disagree about depth, with what each of them gains."""
+    judged = [(a, a.artifact.verdict.reasons[2]) for a in five_rule.rows_of(answers) if a.artifact]
+    if not judged:
+        return f"Whether seeds agree about depth: {NOT_RUN}."
+    told = []
+    for answer, depth in judged:
+        if depth.status == "open" and depth.interval is not None and answer.case is not None:
+            pairs = [
+                (run.accuracy, base.accuracy)
+                for run, base in zip(answer.runs, answer.case.baselines, strict=True)
+                if base is not None
+            ]
+            gains = [one - other for one, other in pairs if one is not None and other is not None]
+            low, high = map(words.points, depth.interval)
+            told.append(f"{answer.name} gains {', '.join(map(words.points, gains))} pp ([{low}, {high}])")
+    if not told:
+        return "Depth is decided for all rules of Table 1 that were run."
+    return f"Depth is left open where seeds disagree. Seed by seed, {'; '.join(told)}."
+
+
 def _gain(answer: Answer, baseline: Answer) -> str | None:
     pairs = paired(answer, baseline, ACCURACY)
     gain = words.mean_of([one - other for one, other in pairs]) if pairs else None
@@ -231,4 +252,5 @@ FINDINGS: dict[str, Callable[[Answers], str]] = {
     "the stem": stem_effect,
     "the border": border_effect,
     "what decides": depth_decides,
+    "what is open": open_depth,
 }
