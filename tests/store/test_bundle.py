@@ -160,6 +160,12 @@ def test_export_gives_the_same_bytes_and_import_gives_the_bundle_back(bundle, tm
     back = import_zip(one, tmp_path / "elsewhere")
     assert back.path.name == bundle.path.name and back.verify() == 2
     assert import_zip(one, tmp_path / "elsewhere").verify() == 2, "what is there already is no mistake"
+    damaged = next(file for file in back.path.rglob("*") if file.is_file() and file.name != "bundle.json")
+    sound = damaged.read_bytes()
+    damaged.write_bytes(b"x")
+    with pytest.raises(CorruptBundle, match="altered"):
+        import_zip(one, tmp_path / "elsewhere")
+    damaged.write_bytes(sound)
     light = bundle.export(tmp_path / "light.zip", light=True)
     with pytest.raises(BadInput, match="there already, and another copy"):
         import_zip(light, tmp_path / "elsewhere")

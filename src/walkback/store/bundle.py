@@ -285,7 +285,7 @@ def unpack_arrays(data: bytes) -> Arrays:
 def import_zip(archive: Path, store: Path) -> Bundle:
     """Unpack a mailed bundle into a store: names are checked first, hashes before it gets its place.
 
-    What is there already, to the byte, is left as it is.
+    What is there already is left as it is, if it is whole.
     """
     import shutil
     import tempfile
@@ -304,6 +304,8 @@ def import_zip(archive: Path, store: Path) -> Bundle:
                 f"{target} is there already, and another copy of that run.",
                 "Import into another store, or remove it first.",
             )
+        else:
+            Bundle.open(target).verify()
     return Bundle.open(target)
 
 
