@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -24,13 +25,18 @@ class ImageShape:
         return self.channels * self.size**2
 
     def read(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch channels size size"]:
-        """Flat rows or images as images; any other shape is refused, since reshaping would scramble it."""
+        """Flat rows or images as images; any other shape is refused, since reshaping would scramble it.
+
+        On a CPU their channels lie side by side, and so do those of all maps made of them: the order in
+        which convolutions are computed there, so that none is brought into it and back again.
+        """
         whole, given = (self.channels, self.size, self.size), tuple(x.shape[1:])
         if given not in (whole, whole[self.channels == 1 :], (self.features,)):
             raise BadInput(
                 f"This net reads images {whole} or rows of {self.features} numbers, not items {given}."
             )
-        return x.reshape(len(x), *whole)
+        image = x.reshape(len(x), *whole)
+        return image.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else image
 
 
 def image_shape(features: int, net: str) -> ImageShape:

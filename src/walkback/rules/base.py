@@ -135,10 +135,13 @@ class Rule(nn.Module, ABC):
         """
         with self.inside(net):
             trace = net.trace(x, y, self.wiring)
-        arriving = [gradient / trace.count for gradient in (trace.error, *self.training_credits(trace))]
+        arriving = (trace.error, *self.training_credits(trace))
         local = self.local_trace(trace)
         sources = [trace.logits, *(local.outputs[layer] for layer in local.cuts)]
-        pairs: list[tuple[Tensor, Tensor | None]] = list(zip(sources, arriving, strict=True))
+        pairs: list[tuple[Tensor, Tensor | None]] = [
+            (source, _share_of(gradient, source, trace.count))
+            for source, gradient in zip(sources, arriving, strict=True)
+        ]
         weight, sends = self.branch_weight(trace), bool(self.senders(net))
         if weight and not sends:
             both = zip(trace.outputs[1:], trace.states[:-1], strict=True)
@@ -146,10 +149,19 @@ class Rule(nn.Module, ABC):
             pairs.append((0.5 * weight * added.sum(), None))
         # What depends on no trained parameter has nothing to receive, as the stem of a shallow net.
         pairs = [(source, gradient) for source, gradient in pairs if source.requires_grad]
-        torch.autograd.backward([source for source, _ in pairs], [gradient for _, gradient in pairs])
+        # Named, for a cut state is a leaf too, and its gradient costs a convolution that nobody reads.
+        learning = [p for p in (*net.model.parameters(), *self.parameters()) if p.requires_grad]
+        if learning:
+            gradients = [gradient for _, gradient in pairs]
+            torch.autograd.backward([source for source, _ in pairs], gradients, inputs=learning)
         if weight and sends:
             _pay_for_branches(trace, weight)
         return trace
+
+
+def _share_of(gradient: Tensor, source: Tensor, count: int) -> Tensor:
+    """A row's share of the batch mean, in memory as the source is: a map of mixed order is slow to read."""
+    return torch.div(gradient.detach(), count, out=torch.empty_like(source))
 
 
 def _pay_for_branches(trace: Trace, weight: float) -> None:
