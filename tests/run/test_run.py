@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
+import resource
 import signal
 import subprocess
 import sys
@@ -15,15 +17,16 @@ import numpy as np
 import pytest
 import torch
 
-from walkback.core.errors import BadInput, FileTrouble, StoreBusy
+from walkback.core.errors import BadInput, FileTrouble, NotApplicable, StoreBusy
 from walkback.core.spec import Call
 from walkback.data import Dataset, cifar10, load_dataset
 from walkback.judge.assemble import judge_bundles
-from walkback.run import one
+from walkback.run import cost, one
 from walkback.run.cost import costs_of
 from walkback.run.many import run_many
 from walkback.run.one import run_one
 from walkback.run.plan import plan_runs
+from walkback.run.pool import work_off
 from walkback.store import Bundle, Store
 from walkback.store.bundle import import_zip
 
@@ -482,7 +485,42 @@ def test_the_same_arrays_fed_in_two_ways_are_two_data_sets(tmp_path, turned):
     assert hashes(tmp_path / "many") == hashes(tmp_path / "one")
     with pytest.raises(BadInput, match="planned on other data"):
         run_one(todo[0], ways[1], Store(tmp_path / "other"))
-    costs_of(todo, held)
+    assert set(costs_of(todo, held)) == set(todo)
+
+
+def test_the_cost_of_a_run_is_measured_where_it_will_be_trained(digits, monkeypatch):
+    """In workers, once for runs that cost the same, and with what a worker says when it fails."""
+    monkeypatch.setattr(cost, "measure_cost", None)  # here, and in no process but this
+    todo = specs(digits, ["bp", "frozen"], seeds=(1, 2))
+    seen = []
+    found = costs_of(todo, [digits], workers=2, on_progress=lambda *told: seen.append(told[1:]))
+    assert seen == [(1, 2), (2, 2)]
+    assert set(found) == set(todo) and all(found[spec].step > 0 for spec in todo)
+    assert len({id(found[spec]) for spec in todo}) == 2
+    (spec,) = specs(digits, ["dfa(skip=sum)"])
+    refused = [replace(spec, net=Call.parse("cnn(width=4,depth=2,stages=2)"))]
+    with pytest.raises(NotApplicable, match="needs states of one shape"):
+        costs_of(refused, [digits])
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc is told")
+def test_a_worker_keeps_the_memory_it_has_freed():
+    """Handed back, every large buffer is 4096 page faults when it is asked for again."""
+    before = dict(os.environ)
+    (ended,) = work_off([16 * 2**20], page_faults_of_a_second_buffer)
+    assert ended.result < 400
+    assert dict(os.environ) == before
+
+
+def page_faults_of_a_second_buffer(size, held, report):
+    def faults():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    for _ in range(2):
+        count = faults()
+        torch.ones(size, dtype=torch.uint8)
+        count = faults() - count
+    return count
 
 
 def test_a_run_that_another_process_holds_is_refused_before_anything_starts(digits, tmp_path):

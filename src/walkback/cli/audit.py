@@ -107,7 +107,7 @@ def _show_plan(
     if not json and todo:
         say("Measuring what a step costs here …")
     with counted() as progress:
-        costs = costs_of(todo, data, device, on_progress=progress)
+        costs = costs_of(todo, data, device, workers=workers, on_progress=progress)
     seconds = {s: costs[s].seconds(s, items[s.data_identity], states[s]["epoch"]) for s in todo}
     left = sum(seconds.values())
     longest = max(seconds.values(), default=0.0)

@@ -15,6 +15,7 @@ import torch
 from walkback.core.spec import RunSpec
 from walkback.data import Dataset
 from walkback.run.one import kept_epochs, run_one
+from walkback.run.pool import Report, work_off
 from walkback.store import Bundle, Store
 from walkback.train import Progress
 
@@ -44,24 +45,46 @@ def costs_of(
     specs: Sequence[RunSpec],
     data: Sequence[Dataset],
     device: str = "cpu",
+    *,
+    workers: int = 1,
     on_progress: OnProgress = lambda name, done, total: None,
 ) -> dict[RunSpec, Cost]:
-    """One measurement for all runs that differ in seed, epochs or rate alone."""
+    """One measurement for all runs that differ in seed, epochs or rate alone.
+
+    In as many processes at a time as will train, since those that share a machine slow each other down.
+    """
     alike: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
         same = (str(spec.net), str(spec.rule), str(spec.data), spec.data_identity, spec.batch)
         alike.setdefault(same, []).append(spec)
+    groups = {group[0]: group for group in alike.values()}
+    needed = [dataset for dataset in data if any(map(dataset.serves, groups))]
+    jobs = [CostJob(spec, device) for spec in groups]
     found: dict[RunSpec, Cost] = {}
-    for done, group in enumerate(alike.values()):
-        on_progress(group[0].name, done, len(alike))
-        dataset = next(held for held in data if held.serves(group[0]))
-        cost = measure_cost(group[0], dataset, device)
-        found |= dict.fromkeys(group, cost)
+    for done, ended in enumerate(work_off(jobs, _measure, needed, workers=workers), start=1):
+        if ended.failed:
+            raise ended.error or RuntimeError(f"{ended.job.spec.name}: {ended.traceback}")
+        found |= dict.fromkeys(groups[ended.job.spec], ended.result)
+        on_progress(ended.job.spec.name, done, len(jobs))
     return found
 
 
+@dataclass(frozen=True)
+class CostJob:
+    """What a worker needs beside the data sets, which it has from the start."""
+
+    spec: RunSpec
+    device: str
+
+
+def _measure(job: CostJob, data: Sequence[Dataset], report: Report) -> Cost:
+    """One measurement, in a worker."""
+    dataset = next(held for held in data if held.serves(job.spec))
+    return measure_cost(job.spec, dataset, job.device)
+
+
 def measure_cost(spec: RunSpec, dataset: Dataset, device: str = "cpu") -> Cost:
-    """Train a few batches in a scratch store, on one thread as a worker would."""
+    """Train a few batches in a scratch store, on one thread as a worker does."""
     rows = slice(0, STEPS * spec.batch)
     piece = replace(dataset, x_train=dataset.x_train[rows], y_train=dataset.y_train[rows])
     short = replace(spec, data_identity=piece.identity, epochs=1, holdout=0.0)
