@@ -53,6 +53,22 @@ def test_bp_equals_the_loss_gradient(net, batch):
 
 
 @pytest.mark.parametrize("rule", ALL)
+def test_a_weight_that_the_net_does_not_use_receives_nothing_and_stops_nothing(net, batch, rule):
+    net.model.idle = nn.Parameter(torch.ones(3, dtype=torch.float64))
+    ready_rule(rule, net, *batch).deposit_gradients(net, *batch)
+    got = {name for name, p in net.model.named_parameters() if p.grad is not None}
+    assert "idle" not in got and {"out_head.weight", "stem.weight"} <= got
+
+
+@pytest.mark.parametrize("rule", ALL)
+def test_a_pass_in_which_nothing_learns_is_no_error(net, batch, rule):
+    net.model.requires_grad_(False)
+    trace = ready_rule(rule, net, *batch).deposit_gradients(net, *batch)
+    assert trace.losses.shape == batch[1].shape
+    assert all(p.grad is None for p in net.model.parameters())
+
+
+@pytest.mark.parametrize("rule", ALL)
 def test_head_and_terminal_norm_always_learn_from_the_exact_gradient(net, batch, rule):
     found = gradients(ready_rule(rule, net, *batch), net, *batch)
     for name, exact in autograd_gradients(net, *batch).items():
