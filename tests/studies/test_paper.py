@@ -32,6 +32,7 @@ from walkback.studies import (
     agreement,
     batch_size,
     border,
+    bridges_and_ep,
     controls,
     cross_architecture,
     feedback_draw,
@@ -478,6 +479,26 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
             shutil.rmtree(store.path / spec.name)
     assert "None of these changes gives the paper's number." in reasons.of_recipes(
         Answers(store, DATA), "bp"
+    )
+
+
+def test_the_papers_length_is_a_control_of_ep_too(tmp_path):
+    """Ours is audited after 30 epochs, and one seed is trained as long as the paper's."""
+    store = Store(tmp_path)
+    for arm, accuracy in ((bridges_and_ep.ARM, 0.59), (bridges_and_ep.LONG_EP, 0.60)):
+        for spec in arm.plan(DATA[arm.data]):
+            if str(spec.rule) == str(resolve_rule("ep")):
+                write_run(store, spec, accuracy=accuracy)
+    points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
+    why = points["ep, accuracy"].why
+    assert (
+        "More training gives .6000 instead of .5900 after 100 instead of 30 epochs (1 seed): +1.0 pp" in why
+    )
+    assert "None of these changes gives the paper's number." in why
+    take(store, bridges_and_ep.LONG_EP, "ep", seeds=(42,))
+    points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
+    assert (
+        "More training: not run (walkback audit bridges-and-ep decides it)." in points["ep, accuracy"].why
     )
 
 

@@ -35,6 +35,7 @@ def points_of(answers: Answers) -> list[Point]:
     bp, dfa, frozen = answers.of(five_rule.ARM, ("bp", "dfa", "frozen"))
     solved, few_step, *bridges = answers.of(bridges_and_ep.ARM)[:4]
     short_bp = answers.one(bridges_and_ep.ARM, "bp")
+    long_ep = answers.one(bridges_and_ep.LONG_EP, bridges_and_ep.EP)
     strong = answers.one(controls.SHORT, penalty.RULES["dfa"][-1])
     early = dfa.at(1)
     dfas = (("dfa, epoch 1", early), ("dfa, converged", dfa))
@@ -55,7 +56,12 @@ def points_of(answers: Answers) -> list[Point]:
             lambda _: f"{reasons.of_recipes(answers, 'dfa')} {reasons.of_draws(answers)}",
         ),
         _point("frozen, accuracy", frozen, ACCURACY, lambda _: reasons.of_frozen(answers)),
-        _point("ep, accuracy", solved, ACCURACY, lambda ep: reasons.of_solver(ep, few_step, short_bp)),
+        _point(
+            "ep, accuracy",
+            solved,
+            ACCURACY,
+            lambda ep: reasons.of_solver(ep, few_step, long_ep, short_bp),
+        ),
         *(_bridge(b, m) for b in bridges for m in (ACCURACY, GAMMA, STATE, REFERENCE)),
         _point("bp, Γ", bp, GAMMA, reasons.of_gamma),
         _point("ep, Γ", solved, GAMMA, lambda ep: reasons.of_settling(ep, few_step)),

@@ -133,8 +133,8 @@ def of_frozen(answers: Answers) -> str:
     return of_recipes(answers, "frozen", stems)
 
 
-def of_solver(solved: Answer, few_step: Answer, bp: Answer) -> str:
-    """Settled EP against backprop, and hurried EP against settled: whether the solver is the difference."""
+def of_solver(solved: Answer, few_step: Answer, long: Answer, bp: Answer) -> str:
+    """Settled EP against backprop, hurried EP against settled, and the paper's length against ours."""
     paper, study = published("ep", "accuracy"), "bridges-and-ep"
     assert paper is not None
     hurried = (
@@ -144,6 +144,7 @@ def of_solver(solved: Answer, few_step: Answer, bp: Answer) -> str:
     controls = [
         Control("EP that settles in place of backprop", solved, bp, study, study),
         Control(hurried, few_step, solved, study, study),
+        Control("More training", long, solved, study, study),
     ]
     return effect.told(controls, paper)
 
