@@ -7,10 +7,13 @@ python benchmarks/run.py step_bp full_audit   these; the other rows stay as they
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from walkback.run.pool import WORKER_ENVIRONMENT
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "reference" / "benchmarks.md"
@@ -35,7 +38,8 @@ def main() -> None:
 
 def measured(file: Path) -> Iterator[dict]:
     """The rows of one benchmark as they are printed, so that a long one can be stopped between two."""
-    with subprocess.Popen([sys.executable, "-u", str(file)], stdout=subprocess.PIPE, text=True) as run:
+    command, environment = [sys.executable, "-u", str(file)], {**os.environ, **WORKER_ENVIRONMENT}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
         for line in run.stdout or ():
             sys.stdout.write(line)
             sys.stdout.flush()
@@ -50,7 +54,7 @@ def page(rows: list[dict]) -> str:
         "",
         "Ratios taken in one run, walkback over its peer; `make bench` makes them anew. The range is the",
         "middle half of the ratios; for shares of simulated tables it is their 95 % interval.",
-        "Where nothing else is said: ResMLP 4×256, expansion 4, batch 128, one thread.",
+        "Where nothing else is said: ResMLP 4×256, expansion 4, batch 128, one thread, set up as a worker.",
         "",
     ]
     lines += ["| what | ratio or share | range | goal | peer |", "| --- | --- | --- | --- | --- |"]

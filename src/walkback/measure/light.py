@@ -12,7 +12,7 @@ from torch import Tensor
 
 from walkback.core.errors import BadInput, WalkbackError
 from walkback.core.quantities import QUANTITIES, Measurements
-from walkback.measure.rows import CLAMP, clamped_cosines, exact, row_cosines, row_norms
+from walkback.measure.rows import CLAMP, ScaledRows, clamped_cosines, exact, row_norms
 from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace, feature_axis
 from walkback.rules.base import Rule
@@ -26,8 +26,9 @@ def measure_light(
     """All light quantities. Without credits the alignment is not applicable, never 1 or 0."""
     table = Measurements()
     measure_scale(trace, epoch, table)
-    measure_reference(trace, epoch, table, float64=float64)
-    measure_alignment(trace, credits, epoch, table)
+    reference = [_scaled(trace, g) for g in trace.reference]
+    measure_reference(trace, reference, epoch, table, float64=float64)
+    measure_alignment(trace, reference, credits, epoch, table)
     return table
 
 
@@ -44,8 +45,8 @@ def measure_rule(rule: Rule, epoch: int, table: Measurements) -> None:
 
 def measure_scale(trace: Trace, epoch: int, table: Measurements) -> None:
     """Norms of the states and their growth; growth in RMS, so that down-sampling is not growth."""
-    rows = [exact(trace.rows(h)) for h in trace.states]
-    norms = [row_norms(r) for r in rows]
+    rows = [trace.rows(h) for h in trace.states]
+    norms = [row_norms(exact(r)) for r in rows]
     rms = [norm / r.shape[1] ** 0.5 for norm, r in zip(norms, rows, strict=True)]
     for layer, norm in enumerate(norms):
         table.add(epoch, "scale.state_norm@1", _median(norm), layer)
@@ -61,13 +62,15 @@ def measure_scale(trace: Trace, epoch: int, table: Measurements) -> None:
     table.add(epoch, "scale.mean_part@1", _median(mean_part / norms[-1]))
 
 
-def measure_reference(trace: Trace, epoch: int, table: Measurements, *, float64: bool) -> None:
+def measure_reference(
+    trace: Trace, reference: Sequence[ScaledRows], epoch: int, table: Measurements, *, float64: bool
+) -> None:
     """Norms of g_l, and D2's value `r/128`, `r = median ‖g_L‖/‖e‖`, with its companions.
 
     r does not move with the batch size (g is sum-reduced) nor with the fit (‖e‖ is divided out), so a
     small value means that scale, and nothing else, has swallowed the reference.
     """
-    norms = [row_norms(exact(trace.rows(g))) for g in trace.reference]
+    norms = [g.norms for g in reference]
     for layer, norm in enumerate(norms):
         table.add(epoch, "reference.norm@1", _median(norm), layer)
     top = norms[-1]
@@ -85,7 +88,11 @@ def measure_reference(trace: Trace, epoch: int, table: Measurements, *, float64:
 
 
 def measure_alignment(
-    trace: Trace, credits: Sequence[Tensor] | None, epoch: int, table: Measurements
+    trace: Trace,
+    reference: Sequence[ScaledRows],
+    credits: Sequence[Tensor] | None,
+    epoch: int,
+    table: Measurements,
 ) -> None:
     """cos(a_l, g_l) per layer without a clamp, and what a clamped library would have said."""
     layers = range(trace.depth + 1)
@@ -95,7 +102,9 @@ def measure_alignment(
     pairs = [(trace.rows(a), trace.rows(g)) for a, g in zip(credits, trace.reference, strict=True)]
     means, clamped = [], []
     for layer, (a, g) in enumerate(pairs):
-        cosines, valid = row_cosines(a, g)
+        own = credits[layer] is trace.reference[layer]  # as backprop's is
+        scaled = reference[layer] if own else _scaled(trace, credits[layer])
+        cosines, valid = scaled.cosines(reference[layer])
         means.append(_mean(cosines))
         clamped.append(_mean(clamped_cosines(a, g / trace.count).double()))
         sd = float(cosines.std()) if len(cosines) > 1 else math.nan
@@ -109,6 +118,10 @@ def measure_alignment(
     all_a, all_g = (torch.cat([pair[side] for pair in pairs], dim=1) for side in (0, 1))
     concat = _mean(clamped_cosines(all_a, all_g / trace.count).double())
     table.add(epoch, "alignment.gamma_concat@1", concat)
+
+
+def _scaled(trace: Trace, tensor: Tensor) -> ScaledRows:
+    return ScaledRows.of(exact(trace.rows(tensor)))
 
 
 def _alignment_not_applicable(layers: range, epoch: int, table: Measurements) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -14,10 +16,41 @@ def exact(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().double()
 
 
+class ScaledRows(NamedTuple):
+    """Rows of any scale: each divided by its largest entry, that entry, and how long what is left is.
+
+    Zero rows stay zero, non-finite ones so: neither has a direction.
+    """
+
+    unit: Float[Tensor, "rows features"]
+    largest: Float[Tensor, " rows"]
+    length: Float[Tensor, " rows"]
+
+    @classmethod
+    def of(cls, rows: Float[Tensor, "rows features"]) -> ScaledRows:
+        largest = rows.abs().amax(dim=1)
+        unit = rows / torch.where(largest > 0, largest, 1.0).unsqueeze(1)
+        return cls(unit, largest, torch.linalg.vector_norm(unit, dim=1))
+
+    @property
+    def norms(self) -> Float[Tensor, " rows"]:
+        return self.length * self.largest
+
+    @property
+    def directed(self) -> Bool[Tensor, " rows"]:
+        """Which rows have a direction."""
+        return torch.isfinite(self.largest) & (self.largest > 0)
+
+    def cosines(self, other: ScaledRows) -> tuple[Float[Tensor, " valid"], Bool[Tensor, " rows"]]:
+        """cos of the rows that have a direction in both, and which those are."""
+        valid = self.directed & other.directed
+        along = torch.linalg.vecdot(self.unit, other.unit)
+        return along[valid] / (self.length * other.length)[valid], valid
+
+
 def row_norms(rows: Float[Tensor, "rows features"]) -> Float[Tensor, " rows"]:
     """‖row‖ without overflow or underflow: scaled by the largest entry first."""
-    unit, largest = _unit(rows)
-    return torch.linalg.vector_norm(unit, dim=1) * largest
+    return ScaledRows.of(rows).norms
 
 
 def row_cosines(
@@ -29,10 +62,7 @@ def row_cosines(
     rows of any scale a float can hold. Zero and non-finite rows have no direction: they are left out,
     and counted by the caller.
     """
-    (a, size_a), (b, size_b) = _unit(exact(a)), _unit(exact(b))
-    valid = _is_size(size_a) & _is_size(size_b)
-    norms = torch.linalg.vector_norm(a, dim=1) * torch.linalg.vector_norm(b, dim=1)
-    return torch.linalg.vecdot(a, b)[valid] / norms[valid], valid
+    return ScaledRows.of(exact(a)).cosines(ScaledRows.of(exact(b)))
 
 
 def clamped_cosines(
@@ -49,14 +79,3 @@ def correct_rows(
     """Which rows are classified correctly. NaN or +∞ among the logits never is; −∞ rules a class out."""
     logits = logits.detach()
     return (logits.argmax(-1) == labels) & torch.isfinite(logits.amax(-1))
-
-
-def _is_size(largest: Tensor) -> Tensor:
-    """Whether a row with this largest entry has a direction."""
-    return torch.isfinite(largest) & (largest > 0)
-
-
-def _unit(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows divided by their largest entry, and that entry; zero rows stay zero, non-finite ones so."""
-    largest = rows.abs().amax(dim=1)
-    return rows / torch.where(largest > 0, largest, 1.0).unsqueeze(1), largest

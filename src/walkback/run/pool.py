@@ -12,13 +12,23 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any, ClassVar
+from typing import Any
 
 from walkback.core.errors import FileTrouble, WalkbackError
 from walkback.core.outside import fault_of_others
 
 _AGAIN = "Run the same command again: it goes on from what was kept."
 PATIENCE = 2.0  # seconds until it is looked whether a silent worker is still there
+# One thread each; and what is freed stays with the worker (glibc's malloc, others do not look). Left to
+# itself it hands large buffers back and is given pages of zeros for the next ones: 28,000 page faults and a
+# third of the time in a step of SmallResNet at a batch of 128.
+WORKER_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the most that glibc takes
+    "MALLOC_TRIM_THRESHOLD_": str(2**33),
+}
 Report = Callable[[int, int], None]
 Work = Callable[[Any, Any, Report], Any]  # (job, what every worker holds, report of done and total)
 
@@ -140,24 +150,11 @@ def _ready_context() -> Any:
 
 
 class _worker_environment:
-    """What libraries read as they are loaded, so that it is set before the worker starts.
-
-    One thread each; and memory that is freed stays with the worker (glibc's malloc, others do not look).
-    Left to itself it hands large buffers back and is given pages of zeros for the next ones: 28,000 page
-    faults and a third of the time in a step of SmallResNet at a batch of 128.
-    """
-
-    SETTINGS: ClassVar = {
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the most that glibc takes
-        "MALLOC_TRIM_THRESHOLD_": str(2**33),
-    }
+    """Libraries read it as they are loaded, so that it is set before the worker starts."""
 
     def __enter__(self) -> None:
-        self.before = {name: os.environ.get(name) for name in self.SETTINGS}
-        os.environ.update(self.SETTINGS)
+        self.before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
+        os.environ.update(WORKER_ENVIRONMENT)
 
     def __exit__(self, *exc: object) -> None:
         for name, value in self.before.items():
