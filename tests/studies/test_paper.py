@@ -482,6 +482,16 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
     )
 
 
+def test_a_rule_that_was_trained_at_two_lengths_is_still_one_rule(answers):
+    rows = [answer.name for answer in five_rule.audited(answers)]
+    assert rows.count("ep") == rows.count("ep (100 epochs)") == 1
+    once = [name for name in rows if name != "ep (100 epochs)"]
+    assert [answer.name for answer in five_rule.counted(answers)] == once
+    assert findings.depth_decides(answers).startswith(f"Of the {len(once)} rules of Table 1")
+    told = rows_of(paper.table_4(answers), name="2 decision-utility")[0]["measured"]
+    assert f"of {len(once)}" in told and "(100 epochs)" not in told
+
+
 def test_the_papers_length_is_a_control_of_ep_too(tmp_path):
     """Ours is audited after 30 epochs, and one seed is trained as long as the paper's."""
     store = Store(tmp_path)

@@ -17,15 +17,9 @@ from walkback.studies.study import Study
 PAPER_LOGIC = "full, logic paper"
 
 
-def audited(answers: Answers) -> list[Answer]:
-    """The rules of Table 1 that get a verdict."""
-    baselines = ("frozen", "shallow")
-    return [answer for answer in five_rule.rows_of(answers) if answer.name not in baselines]
-
-
 def table_3(answers: Answers) -> Table:
     """One row per rule, one decision per body of evidence."""
-    rows = audited(answers)
+    rows = five_rule.audited(answers)
     lines = [Line({"rule": answer.name, **decided(answer)}, answer) for answer in rows]
     tail = [Column(name, (name,), numeric=False) for name in (*EVIDENCE, PAPER_LOGIC)]
     caption = (

@@ -181,9 +181,7 @@ def _agreeing(answers: Answers, arm: Arm) -> list[str]:
 
 def depth_decides(answers: Answers) -> str:
     """How many rules of Table 1 fail, and how many of those without D3 too."""
-    judged = [
-        a.artifact for a in five_rule.rows_of(answers) if a.artifact and a.artifact.role != "baseline"
-    ]
+    judged = [a.artifact for a in five_rule.counted(answers) if a.artifact]
     failed = [item for item in judged if item.verdict.verdict.startswith("FAIL")]
     if not judged:
         return f"Which detector decides: {NOT_RUN}."
@@ -199,7 +197,7 @@ def depth_decides(answers: Answers) -> str:
 
 def open_depth(answers: Answers) -> str:
     """The rules of Table 1 whose seeds disagree about depth, with what each of them gains."""
-    judged = [(a, a.artifact.verdict.reasons[2]) for a in five_rule.rows_of(answers) if a.artifact]
+    judged = [(a, a.artifact.verdict.reasons[2]) for a in five_rule.counted(answers) if a.artifact]
     if not judged:
         return f"Whether seeds agree about depth: {NOT_RUN}."
     told = []

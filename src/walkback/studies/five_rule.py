@@ -37,6 +37,7 @@ from walkback.studies.study import Arm, Study
 
 ARM = Arm(("bp", "dfa", "frozen", "fa", "shallow"), NET, DATA, recipe=recipe(PAPER_EPOCHS))
 FIVE = ("bp", "ep", "dfa", *BRIDGES)
+LONG_EP_NAME = f"ep ({PAPER_EPOCHS} epochs)"
 DEPTH = 4
 _BY_LAYER = ("bp", "fa", "dfa", *BRIDGES)
 
@@ -65,9 +66,19 @@ def rows_of(answers: Answers) -> list[Answer]:
     """The paper's five rules and its baseline, then what is ours: few-step EP, FA and the shallow net."""
     bp, dfa, frozen, fa, shallow = answers.of(ARM)
     solved, few_step, *bridges = answers.of(bridges_and_ep.ARM, (EP, FEW_STEP_EP, *BRIDGES))
-    long = replace(answers.one(bridges_and_ep.LONG_EP, EP), name="ep, 100 epochs")
+    long = replace(answers.one(bridges_and_ep.LONG_EP, EP), name=LONG_EP_NAME)
     few_step = replace(few_step, name=FEW_STEP_NAME)
     return [bp, solved, dfa, *bridges, frozen, few_step, long, fa, shallow]
+
+
+def audited(answers: Answers) -> list[Answer]:
+    """The rows of Table 1 that get a verdict."""
+    return [answer for answer in rows_of(answers) if answer.name not in ("frozen", "shallow")]
+
+
+def counted(answers: Answers) -> list[Answer]:
+    """The rules among them, each once: EP that was trained longer is no other rule."""
+    return [answer for answer in audited(answers) if answer.name != LONG_EP_NAME]
 
 
 def tables(answers: Answers) -> list[Table]:

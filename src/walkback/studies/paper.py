@@ -152,7 +152,7 @@ def _numbers(answer: Answer, measures: Sequence[Measure]) -> str:
 
 
 def _evidence_counts(answers: Answers) -> str:
-    decided = {a.name: decision_utility.decided(a) for a in decision_utility.audited(answers)}
+    decided = {a.name: decision_utility.decided(a) for a in five_rule.counted(answers)}
     ran = {name: row for name, row in decided.items() if row["full"] != NOT_RUN}
     if not ran:
         return NOT_RUN.capitalize() + "."
