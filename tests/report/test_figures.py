@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from walkback.report.figures import _limits, draw_figures, drawable, over_epochs
+from walkback.report.figures import _limits, draw_figures, drawable, mark_threshold, over_epochs
 from walkback.report.pens import USUAL, baseline_pen, pens_of, rule_pen
 from walkback.report.svg import inline_svg
 
@@ -36,6 +37,18 @@ def test_what_is_no_number_is_a_gap(value: float | None) -> None:
 def test_zero_is_drawn_unless_the_axis_is_logarithmic() -> None:
     assert drawable(0.0, log=False) == 0.0
     assert math.isnan(drawable(0.0, log=True))
+
+
+@pytest.mark.parametrize("threshold", [1e-7, 2e-3, 1e3])
+def test_a_marker_at_the_edge_is_not_cut_by_the_frame(threshold: float) -> None:
+    """A curve within half a decade has a margin of a hair once a far threshold is in sight."""
+    axis, curve = Figure().add_subplot(), np.array([3e-4, 1.04e-3])
+    axis.set_yscale("log")
+    axis.plot([0, 1], curve)
+    mark_threshold(axis, threshold, "D2 fires below", above=False)
+    low, high = np.log(axis.get_ylim())
+    places = (np.log([*curve, threshold]) - low) / (high - low)
+    assert places.min() > 0.03 and places.max() < 0.97
 
 
 def test_median_is_drawn_only_where_every_seed_has_a_number(runs: Any) -> None:

@@ -280,7 +280,9 @@ def mark_threshold(axis: Axes, value: float, label: str, *, above: bool, end: st
     if not has_data(axis):
         return
     low, high = axis.get_ylim()
-    axis.set_ylim(min(low, value / 6), max(high, value * 6))  # room for its name on either side
+    low, high = min(low, value / 6), max(high, value * 6)  # room for its name on either side
+    room = (high / low) ** 0.04  # and for a marker at the edge: margins were made for the curves alone
+    axis.set_ylim(low / room, high * room)
     axis.axhline(value, color="#666666", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
     axis.annotate(
         label,
