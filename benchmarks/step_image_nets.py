@@ -10,6 +10,7 @@ from walkback.nets.cnn import CNN
 from walkback.nets.images import ImageShape
 from walkback.nets.small_resnet import SmallResNet
 
+# Set after first readings, as guards: they predicted nothing.
 GOALS = {"bp": 0.95, "dfa": 0.85}
 
 
