@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from walkback.core.errors import BadInput
+from walkback.measure.directions import FixedStep as FixedStep
 from walkback.measure.directions import Nudge as Nudge
 from walkback.measure.directions import Perturbation as Perturbation
+from walkback.measure.directions import fixed_step_correlation as fixed_step_correlation
 from walkback.measure.directions import nudge as nudge
 from walkback.measure.directions import perturbation_correlation as perturbation_correlation
 from walkback.measure.directions import stable_losses as stable_losses

@@ -15,10 +15,10 @@ from tests.measure.test_light import scaled_states
 from tests.rules.test_rules import gradients
 from walkback.measure.directions import (
     each_loss,
+    fixed_step_correlation,
     nudge,
     perturbation_correlation,
     random_unit_rows,
-    row_correlations,
     stable_losses,
     unit_rows,
 )
@@ -97,12 +97,12 @@ def test_a_step_that_overshoots_is_halved_and_a_hopeless_one_is_not_applicable()
     assert math.isnan(silent.ratio)
 
 
-def slow_perturbation(losses, h, a, draws, epsilon, rng):
+def slow_perturbation(losses, h, a, draws, size, rng):
     """Row by row, direction by direction, with scipy's correlations."""
-    size, p, q = h.norm(dim=1, keepdim=True), [], []
+    p, q = [], []
     for _ in range(draws):
         v = random_unit_rows(h, rng)
-        q.append((losses(h + epsilon * size * v) - losses(h - epsilon * size * v)).numpy())
+        q.append((losses(h + size * v) - losses(h - size * v)).numpy())
         p.append((a * v).sum(1).numpy())
     p, q = np.array(p), np.array(q)
     pearson = [stats.pearsonr(p[:, i], q[:, i]).statistic for i in range(len(h))]
@@ -117,9 +117,15 @@ def test_perturbation_correlation_equals_the_slow_version(net, batch):
         h, g, a = trace.states[layer].detach(), trace.reference[layer], rule.credits(trace)[layer]
         losses = row_losses(trace, layer)
         found = perturbation_correlation(losses, h, a, g, generator(7))
-        rho, spearman = slow_perturbation(losses, h, a, 32, 1e-3, generator(7))
+        size = 1e-3 * h.norm(dim=1, keepdim=True)
+        rho, spearman = slow_perturbation(losses, h, a, 32, size, generator(7))
         assert found.rho == pytest.approx(rho, abs=1e-9)
         assert found.rho_spearman == pytest.approx(spearman, abs=1e-9)
+        fixed = fixed_step_correlation(losses, h, a, g, generator(7))
+        rho, _ = slow_perturbation(losses, h, a, 32, 1e-3, generator(7))
+        ceiling, _ = slow_perturbation(losses, h, g, 32, 1e-3, generator(7))
+        assert (fixed.rho, fixed.ceiling) == pytest.approx((rho, ceiling), abs=1e-9)
+        assert fixed.moved == len(h)
 
 
 def test_in_the_linear_regime_rho_equals_the_cosine_within_its_error(net, batch):
@@ -136,26 +142,53 @@ def test_in_the_linear_regime_rho_equals_the_cosine_within_its_error(net, batch)
 
 @pytest.mark.parametrize("scale", [1.0, 1e2, 1e4, 1e6, 1e8])
 def test_rho_of_the_exact_gradient_stays_near_one_at_every_scale(scale):
-    torch.manual_seed(0)
-    model = scaled_states(ResMLP(12, 5, depth=3, width=32), scale)
-    net, x, y = Adapter(model), torch.randn(64, 12), torch.randint(5, (64,))
-    trace = net.probe(x, y)
-    for layer in range(4):
-        h, g, losses = trace.states[layer].detach(), trace.reference[layer], row_losses(trace, layer)
+    for h, g, losses in scaled_layers(scale):
         found = perturbation_correlation(losses, h, g, g, generator())
         assert found.ceiling >= 0.99 and found.rho == pytest.approx(found.ceiling)
-        if scale == 1e8 and layer == 3:
-            absolute = _rho_with_absolute_step(losses, h, g, 1e-3)
-            assert not absolute > 0.5, "an absolute step would have seen nothing"
 
 
-def _rho_with_absolute_step(losses, h, g, step):
-    rng, p, q = generator(), [], []
-    for _ in range(32):
-        v = random_unit_rows(h, rng)
-        q.append(losses(h + step * v) - losses(h - step * v))
-        p.append((g * v).sum(1))
-    return float(row_correlations(torch.stack(p).double(), torch.stack(q).double()).nan_to_num(0.0).mean())
+def scaled_layers(scale):
+    """State, gradient and losses of each layer of a net whose states are `scale` times as large."""
+    torch.manual_seed(0)
+    model = scaled_states(ResMLP(12, 5, depth=3, width=32), scale)
+    trace = Adapter(model).probe(torch.randn(64, 12), torch.randint(5, (64,)))
+    return [(trace.states[n].detach(), trace.reference[n], row_losses(trace, n)) for n in range(4)]
+
+
+def test_a_fixed_step_reads_less_of_the_exact_gradient_the_larger_the_states_and_in_the_end_nothing():
+    read = []
+    for scale in (1.0, 1e3, 1e4, 1e8):
+        h, g, losses = scaled_layers(scale)[-1]
+        read.append(fixed_step_correlation(losses, h, g, g, generator()))
+        assert read[-1].rho == read[-1].ceiling
+    assert read[0].ceiling > 0.999 and read[0].moved == 64
+    assert read[0].ceiling > read[1].ceiling > read[2].ceiling
+    assert read[2].ceiling < 0.5 and read[2].moved > 0, "what moves there is rounding"
+    assert (read[3].ceiling, read[3].moved) == (0.0, 0), "no loss moves: nothing is read, and that is said"
+
+
+def test_a_fixed_step_tells_a_loss_that_stands_still_from_a_credit_that_is_none():
+    h, g, losses = quadratic()
+    still = fixed_step_correlation(lambda s: losses(s) * 0, h, g, g, generator())
+    assert (still.rho, still.ceiling, still.moved) == (0.0, 0.0, 0)
+    for loss in (losses, lambda s: losses(s) * 0):
+        assert math.isnan(fixed_step_correlation(loss, h, 0 * g, g, generator()).rho)
+    lost = fixed_step_correlation(lambda s: losses(s) * math.nan, h, g, g, generator())
+    assert math.isnan(lost.rho) and lost.moved == 0
+
+
+def test_the_reading_by_a_fixed_step_goes_along_the_same_directions_and_changes_no_other(net, batch):
+    with net.evaluating():
+        trace, rule = net.probe(*batch), ready_rule("dfa", net, *batch)
+        plain, both = (
+            measure_full(trace, rule, 1, generator(), draws=9, compat=compat) for compat in (False, True)
+        )
+    names = {reading.quantity for reading in both} - {reading.quantity for reading in plain}
+    assert names == {f"perturbation.{name}_compat@1" for name in ("rho", "ceiling", "moved")}
+    assert list(plain) == [reading for reading in both if reading.quantity not in names]
+    for layer in range(4):  # in float64, where nothing drowns, the size of the step matters little
+        relative, fixed = (both.number(f"perturbation.{n}@1", 1, layer) for n in ("rho", "rho_compat"))
+        assert fixed == pytest.approx(relative, abs=1e-3)
 
 
 def test_the_tail_of_a_sequential_net_skips_what_lies_below(net, batch):

@@ -34,10 +34,16 @@ NAMES = {
 
 
 def write_run(
-    store: Store, spec: RunSpec, *, state: str = "finished", full: bool = True, **given: float
+    store: Store,
+    spec: RunSpec,
+    *,
+    state: str = "finished",
+    full: bool = True,
+    fixed_step: bool = True,
+    **given: float,
 ) -> Bundle:
     """A bundle that looks like a run of `spec`; its numbers follow from rule, seed and epoch, but for
-    those that are given by a key of `NAMES`."""
+    those that are given by a key of `NAMES`. Without `fixed_step` its full tier is an older walkback's."""
     rule = describe_rule(spec.rule)
     card = {
         "rule": rule,
@@ -57,6 +63,8 @@ def write_run(
                 "reference.validity@1": 0.2 / given["size"],
             }
         for name in sorted(values):
+            if not fixed_step and name.startswith("perturbation.") and name.endswith("_compat@1"):
+                continue
             _add(tier if _is_full(name) else table, epoch, name, values[name])
         rng = np.random.default_rng(spec.seed)
         correct[epoch] = rng.random(ITEMS) < values["accuracy.test@1"]
@@ -98,6 +106,9 @@ def made_up(spec: RunSpec, epoch: int) -> dict[str, float]:
         "alignment.gamma_concat@1": 0.12 * wobble if cosine < 0.2 else cosine,
         "perturbation.rho@1": cosine * 0.9,
         "perturbation.ceiling@1": 0.99,
+        "perturbation.rho_compat@1": cosine * 0.9 / (1 + size / 1e4),
+        "perturbation.ceiling_compat@1": 0.99 / (1 + size / 1e4),
+        "perturbation.moved_compat@1": 128.0,
         "alignment.deep_null_mean@1": 0.001 * wobble,
         "alignment.deep_null_sd@1": 0.02,
         "alignment.deep_null20_mean@1": 0.002 * wobble,

@@ -41,6 +41,7 @@ from walkback.studies import (
     paper,
     penalty,
     penalty_reduction,
+    perturbation_step,
     reasons,
     schedule,
     stem,
@@ -180,6 +181,39 @@ def test_a_run_that_lacks_the_full_tier_is_not_measured_rather_than_not_run(copi
     row = rows_of(table, rule="dfa, converged")[0]
     assert row["rho_gap"] == "not measured in 1 of 3 seeds" and row["rho"] is None
     assert row["clamped_gap"] == ""
+
+
+def test_steps_of_rho_are_compared_over_the_seeds_that_were_measured_with_both(copied, answers):
+    read = {row["rule"]: row for row in perturbation_step.step_table(answers)[0].rows}
+    assert len(read) == 4 and all(row["seeds"] == 3 for row in read.values())
+    late = read["dfa, converged"]
+    assert late["fixed"] < late["rho"] and late["rho_text"] == "+.002"
+    for seed in (123, 456):
+        spec = next(s for s in perturbation_step.LONG.plan(DATA["cifar10"]) if s.seed == seed)
+        shutil.rmtree(copied.path / spec.name)
+        write_run(copied, spec, fixed_step=False)
+    fewer = Answers(copied, DATA)
+    row = rows_of(perturbation_step.step_table(fewer)[0], rule="dfa, converged")[0]
+    (run,) = answers.one(five_rule.ARM, "dfa").of_seeds({42}).runs
+    assert (row["seeds"], row["rho"]) == (1, pytest.approx(report_answer.RHO.read(run)))
+    why = {point.what: point.why for point in agreement.points_of(fewer)}["dfa, converged: ρ"]
+    assert "(1 seed)" in why and "not measured" not in why
+    spec = next(s for s in perturbation_step.LONG.plan(DATA["cifar10"]) if s.seed == 42)
+    shutil.rmtree(copied.path / spec.name)
+    write_run(copied, spec, fixed_step=False)
+    none = Answers(copied, DATA)
+    row = rows_of(perturbation_step.step_table(none)[0], rule="dfa, converged")[0]
+    assert (row["seeds"], row["fixed"], row["fixed_gap"]) == (3, None, "not measured")
+    why = {point.what: point.why for point in agreement.points_of(none)}["dfa, converged: ρ"]
+    assert "is not measured (walkback audit perturbation-step decides it)" in why
+
+
+def test_a_fixed_step_that_gives_the_papers_rho_is_said_to(answers):
+    paper_rho = published("dfa, converged", "rho")
+    dfa = answers.one(five_rule.ARM, "dfa")
+    near, far = (paper_rho._replace(value=value, sd=0.01) for value in (0.0, 0.5))
+    assert perturbation_step.statement(dfa, near).endswith("(3 seeds): agrees.")
+    assert "differs by −0.500" in perturbation_step.statement(dfa, far)
 
 
 def test_first_firing_tells_never_from_not_known_and_not_run(copied):

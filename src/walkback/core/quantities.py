@@ -85,6 +85,13 @@ QUANTITIES = {
         Quantity("perturbation.ceiling@1", "the same for the exact gradient: what ρ can reach here", True),
         Quantity("perturbation.se@1", "standard error of ρ over rows", True),
         Quantity("perturbation.n_valid@1", "rows over which ρ was averaged", True),
+        Quantity(
+            "perturbation.rho_compat@1", "ρ by a step of 1e-3 whatever ‖h‖, along the same directions", True
+        ),
+        Quantity("perturbation.ceiling_compat@1", "its ceiling: the exact gradient by that step", True),
+        Quantity(
+            "perturbation.moved_compat@1", "rows whose loss that step moves at all; others read 0", True
+        ),
         Quantity("alignment.deep_cosine@1", "mean of the per-layer cosines over l ≥ 1"),
         Quantity("alignment.gamma_mean@1", "Γ: mean of the clamped cosines over l = 0…L"),
         Quantity("alignment.gamma_concat@1", "Γ: clamped cosine of the layers laid end to end"),

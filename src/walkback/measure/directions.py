@@ -1,7 +1,8 @@
 """What a credit does to the loss: nudging along it, and correlating it with random perturbations.
 
-Both use steps *relative* to the size of the state. With an absolute step the exact gradient itself
-scores nothing once states are large: the loss difference drowns in float32 rounding.
+Both use steps *relative* to the size of the state. With a fixed step the exact gradient itself scores
+nothing once states are large: the loss difference drowns in float32 rounding. That reading is here too,
+to be held against published numbers.
 """
 
 from __future__ import annotations
@@ -99,19 +100,65 @@ def perturbation_correlation(
     the correlation over directions, averaged over rows. In the linear regime it equals the cosine.
     """
     check_alike(h, a, g)
-    scale, unit_a, unit_g = epsilon * state_sizes(h), *(unit_rows(exact(side)) for side in (a, g))
-    expected_a, expected_g, seen = [], [], []
-    for v in _stacks(random_unit_rows(h, generator) for _ in range(directions)):
-        step = scale * v
-        seen.append(each_loss(losses, h + step) - each_loss(losses, h - step))
-        expected_a.append(_row_products(unit_a, v))
-        expected_g.append(_row_products(unit_g, v))
-    q, p_a, p_g = torch.cat(seen), torch.cat(expected_a), torch.cat(expected_g)
+    q, p_a, p_g = _along(losses, h, a, g, epsilon * state_sizes(h), generator, directions)
     rho, ceiling = row_correlations(p_a, q), row_correlations(p_g, q)
     ranks = row_correlations(_ranks(p_a), _ranks(q))
     known = rho[~rho.isnan()]
     se = float(known.std() / len(known) ** 0.5) if len(known) > 1 else math.nan
     return Perturbation(_nanmean(rho), _nanmean(ranks), _nanmean(ceiling), se, len(known))
+
+
+@dataclass(frozen=True)
+class FixedStep:
+    """ρ and its ceiling as a step that does not grow with ‖h‖ reads them; the rows it moves at all."""
+
+    rho: float
+    ceiling: float
+    moved: int
+
+
+def fixed_step_correlation(
+    losses: Losses,
+    h: Tensor,
+    a: Tensor,
+    g: Tensor,
+    generator: torch.Generator,
+    *,
+    directions: int = 32,
+    step: float = 1e-3,
+) -> FixedStep:
+    """The same with `q = Φ(h + step·v) − Φ(h − step·v)`: what published values of ρ may have been read by.
+
+    A row whose loss does not move reads 0, as a correlation with a floor under its norms has it; how many
+    do move stands beside.
+    """
+    check_alike(h, a, g)
+    q, p_a, p_g = _along(losses, h, a, g, torch.as_tensor(step).to(h), generator, directions)
+    moves = _varies(q)
+    rho, ceiling = (
+        _nanmean(row_correlations(p, q).masked_fill(_varies(p) & ~moves, 0.0)) for p in (p_a, p_g)
+    )
+    return FixedStep(rho, ceiling, int((moves & q.isfinite().all(0)).sum()))
+
+
+def _along(
+    losses: Losses,
+    h: Tensor,
+    a: Tensor,
+    g: Tensor,
+    size: Tensor,
+    generator: torch.Generator,
+    directions: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Along unit vectors v, drawn anew for every row: the loss from −size·v to +size·v, ⟨a, v⟩, ⟨g, v⟩."""
+    unit_a, unit_g = (unit_rows(exact(side)) for side in (a, g))
+    expected_a, expected_g, seen = [], [], []
+    for v in _stacks(random_unit_rows(h, generator) for _ in range(directions)):
+        step = size * v
+        seen.append(each_loss(losses, h + step) - each_loss(losses, h - step))
+        expected_a.append(_row_products(unit_a, v))
+        expected_g.append(_row_products(unit_g, v))
+    return torch.cat(seen), torch.cat(expected_a), torch.cat(expected_g)
 
 
 def check_alike(h: Tensor, a: Tensor, g: Tensor) -> None:
@@ -170,6 +217,10 @@ def row_correlations(
     p, q = p - p.mean(0), q - q.mean(0)
     p, q = p / p.abs().amax(0), q / q.abs().amax(0)
     return (p * q).sum(0) / (p.square().sum(0) * q.square().sum(0)).sqrt()
+
+
+def _varies(values: Float[Tensor, "draws rows"]) -> Tensor:
+    return (values != values[0]).any(0)
 
 
 def _stacks(tensors: Iterable[Tensor]) -> Iterator[Tensor]:

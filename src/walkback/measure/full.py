@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from walkback.core.quantities import Measurements
-from walkback.measure.directions import Losses, nudge, perturbation_correlation, stable_losses
+from walkback.measure.directions import (
+    Losses,
+    fixed_step_correlation,
+    nudge,
+    perturbation_correlation,
+    stable_losses,
+)
 from walkback.measure.nulls import DRAWS, cosine_null
 from walkback.measure.rows import row_cosines
 from walkback.nets.by_hand import Workspace, hand_parts
@@ -19,13 +25,22 @@ from walkback.rules.bp import BP
 
 
 def measure_full(
-    trace: Trace, rule: Rule, epoch: int, generator: torch.Generator, *, draws: int = DRAWS
+    trace: Trace,
+    rule: Rule,
+    epoch: int,
+    generator: torch.Generator,
+    *,
+    draws: int = DRAWS,
+    compat: bool = False,
 ) -> Measurements:
-    """Nudging, perturbation correlation, parameter cosine, direction stability and nulls."""
+    """Nudging, perturbation correlation, parameter cosine, direction stability and nulls.
+
+    With `compat` also ρ by a fixed step, along the same directions; this costs half as much again.
+    """
     table = Measurements()
     credits = rule.credits(trace)
     for layer in range(trace.depth + 1):
-        _measure_layer(trace, credits[layer], layer, epoch, generator, table)
+        _measure_layer(trace, credits[layer], layer, epoch, generator, table, compat)
     _measure_parameters(trace, rule, epoch, table)
     _measure_null(trace, rule, epoch, generator, table, draws)
     return table
@@ -60,17 +75,28 @@ def row_losses(trace: Trace, layer: int) -> Losses:
 
 
 def _measure_layer(
-    trace: Trace, a: Tensor, layer: int, epoch: int, generator: torch.Generator, table: Measurements
+    trace: Trace,
+    a: Tensor,
+    layer: int,
+    epoch: int,
+    generator: torch.Generator,
+    table: Measurements,
+    compat: bool,
 ) -> None:
     h, g, losses = trace.states[layer].detach(), trace.reference[layer], row_losses(trace, layer)
     nudged = nudge(losses, h, a, g, generator)
     missing = "not_applicable" if math.isnan(nudged.ratio) else ""
     for name in ("ratio", "band_mean", "band_sd", "eta"):
         table.add(epoch, f"nudge.{name}@1", getattr(nudged, name), layer, missing)
+    same = generator.clone_state()
     found = perturbation_correlation(losses, h, a, g, generator)
     for name in ("rho", "rho_spearman", "ceiling", "se"):
         table.add(epoch, f"perturbation.{name}@1", getattr(found, name), layer)
     table.add(epoch, "perturbation.n_valid@1", float(found.n_valid), layer)
+    if compat:
+        fixed = fixed_step_correlation(losses, h, a, g, same)
+        for name in ("rho", "ceiling", "moved"):
+            table.add(epoch, f"perturbation.{name}_compat@1", float(getattr(fixed, name)), layer)
     table.add(epoch, "alignment.stability@1", direction_stability(a), layer)
 
 

@@ -21,7 +21,7 @@ from walkback.store import Bundle, Store
 from walkback.store.bundle import Arrays, Member
 
 ROWS = 128  # of the evaluation batch: what the paper's protocol uses
-LATEST = "alignment.deep_null20_sd@1"  # the quantity that came to the full tier last
+LATEST = "perturbation.rho_compat@1"  # the quantity that came to the full tier last
 
 
 def measure_stored(bundle: Bundle, epochs: Sequence[int] | None = None, draws: int = DRAWS) -> list[int]:
@@ -65,7 +65,7 @@ def measure_missing(bundle: Bundle, epochs: Sequence[int], draws: int = DRAWS) -
     A tier that an older walkback measured without all of today's quantities is measured again.
     """
     table, kept = bundle.measurements(), bundle.checkpoint_epochs()
-    wanted = [e for e in epochs if e in kept and table.get(LATEST, e) is None]
+    wanted = [e for e in epochs if e in kept and table.get(LATEST, e, 0) is None]
     return measure_stored(bundle, wanted, draws) if wanted else []
 
 
@@ -74,7 +74,8 @@ def _measure(bundle: Bundle, epoch: int, draws: int) -> Measurements:
     seed = stream_seed(int(bundle.spec["seed"]), "full tier", epoch)
     with net.evaluating():
         trace = net.probe(x[:ROWS], y[:ROWS])
-        return measure_full(trace, rule, epoch, torch.Generator().manual_seed(seed), draws=draws)
+        generator = torch.Generator().manual_seed(seed)
+        return measure_full(trace, rule, epoch, generator, draws=draws, compat=True)
 
 
 def restore_run(bundle: Bundle, epoch: int) -> tuple[Adapter, Rule, Tensor, Tensor]:

@@ -25,6 +25,7 @@ studies: Registry[Study] = Registry(
         "paper": "walkback.studies.paper:STUDY",
         "penalty": "walkback.studies.penalty:STUDY",
         "penalty-reduction": "walkback.studies.penalty_reduction:STUDY",
+        "perturbation-step": "walkback.studies.perturbation_step:STUDY",
         "schedule": "walkback.studies.schedule:STUDY",
         "stem": "walkback.studies.stem:STUDY",
         "temporal-replay": "walkback.studies.temporal_replay:STUDY",

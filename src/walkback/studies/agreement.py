@@ -76,14 +76,24 @@ def points_of(answers: Answers) -> list[Point]:
         *(_point("deep cosine", answer, CLAMPED, _of_cosine(row), row) for row, answer in dfas),
         of_strong("deep cosine", CLAMPED, lambda answer: reasons.of_clamp(answer, strong.name)),
         _point("deep cosine", early, controls.NULL[0], reasons.of_fresh, controls.FRESH),
-        *(_point("ρ", answer, RHO, reasons.of_rho, row) for row, answer in dfas),
-        of_strong("ρ", RHO, reasons.of_rho),
+        *(_point("ρ", answer, RHO, _of_rho(row), row) for row, answer in dfas),
+        _point(
+            "ρ",
+            strong,
+            RHO,
+            lambda answer: reasons.of_penalised_rho(answers, answer, strong.name),
+            strong.name,
+        ),
         of_strong("‖h_L‖", STATE, lambda _: ""),
     ]
 
 
 def _of_cosine(row: str) -> Why:
     return lambda answer: f"{reasons.of_clamp(answer, row)} {reasons.of_layers(answer)}"
+
+
+def _of_rho(row: str) -> Why:
+    return lambda answer: reasons.of_rho(answer, row)
 
 
 def agreement_table(answers: Answers) -> Table:

@@ -24,6 +24,7 @@ from walkback.studies import (
     five_rule,
     penalty,
     penalty_reduction,
+    perturbation_step,
     schedule,
     stem,
     temporal_replay,
@@ -52,6 +53,7 @@ PARTS = (
     batch_size.STUDY,
     border.STUDY,
     penalty_reduction.STUDY,
+    perturbation_step.STUDY,
     feedback_draw.STUDY,
 )
 ARMS = tuple(arm for study in PARTS for arm in study.arms)

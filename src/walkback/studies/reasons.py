@@ -16,6 +16,7 @@ from walkback.report.answer import (
     GAMMA,
     NOT_RUN,
     REFERENCE,
+    RHO,
     STATE,
     Answer,
     Measure,
@@ -31,6 +32,7 @@ from walkback.studies import (
     five_rule,
     penalty,
     penalty_reduction,
+    perturbation_step,
     schedule,
     stem,
 )
@@ -290,12 +292,23 @@ def reductions(answers: Answers, weight: str) -> list[tuple[str, Answer]]:
     return [(told, penalty_reduction.read_as(answers, weight, by)) for by, told in readings.items()]
 
 
-def of_rho(answer: Answer) -> str:
-    ceiling = mean(answer, CEILING)
+def of_rho(answer: Answer, row: str) -> str:
+    """What our step and a fixed one read of the same nets; the paper states no step."""
+    paper, ceiling = published(row, "rho"), mean(answer, CEILING)
+    assert paper is not None
     if ceiling is None:
         return "Full tier not measured: walkback measure adds it." if answer.runs else ""
     return (
         f"Our step is relative to ‖h‖, and the exact gradient reaches {words.cosine(ceiling)}. The paper "
-        "does not state its step. One that does not grow with ‖h‖ drowns in rounding where ‖h‖ is large: "
-        "it shrinks ρ, and cannot turn its sign. No run of ours decides how much of it that is."
+        f"does not state its step. {perturbation_step.statement(answer, paper)}"
     )
+
+
+def of_penalised_rho(answers: Answers, answer: Answer, row: str) -> str:
+    """The same of the penalised net, then the other readings of its penalty, the last by both steps."""
+    paper, last = published(row, "rho"), reductions(answers, penalty.WEIGHTS[-1])[-1][1]
+    assert paper is not None
+    said = [of_rho(answer, row), of_reductions(answers, RHO)]
+    if last.runs:
+        said.append(f"In that last reading: {perturbation_step.statement(last, paper)}")
+    return " ".join(filter(None, said))
