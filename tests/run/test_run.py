@@ -265,6 +265,23 @@ def test_the_full_tier_is_added_from_the_checkpoint_and_reproducible(digits, tmp
         measure_stored(bundle, [7])
 
 
+def test_a_full_tier_of_an_older_walkback_is_measured_again_where_its_checkpoint_is(digits, tmp_path):
+    from walkback.run import full
+
+    bundle = run_one(specs(digits, ["dfa"])[0], digits, Store(tmp_path))
+    full.measure_stored(bundle, [1, 2], draws=9)
+    (now,) = (name for name in bundle.members("full") if "0001" in name)
+    lines = (bundle.path / now).read_text(encoding="utf-8").splitlines(keepends=True)
+    older = "".join(line for line in lines if "_compat@1" not in line)
+    full._store_tier(bundle, 1, older.encode())
+    assert Bundle.open(bundle.path).measurements().number("perturbation.rho_compat@1", 1, 1) is None
+    assert full.measure_missing(bundle, [1, 2], draws=9) == [1]
+    assert full.measure_missing(bundle, [1, 2], draws=9) == []
+    bundle.verify()
+    (again,) = (name for name in bundle.members("full") if "0001" in name)
+    assert (bundle.path / again).read_text(encoding="utf-8") == "".join(lines)
+
+
 def test_a_restored_run_is_the_run_that_was_trained(digits, tmp_path):
     from walkback.measure import measure_light
     from walkback.run.full import restore_run
