@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -604,3 +605,25 @@ def test_the_demo_finds_what_it_promises_within_two_minutes(tmp_path, capsys):
     }
     for verdict in found["verdicts"].values():
         assert verdict["evidence"]["seeds"] == [42, 123, 456]
+
+
+def test_progress_counts_every_run_though_rule_and_seed_are_those_of_another(monkeypatch):
+    from walkback.cli.output import RunProgress
+    from walkback.run.plan import Known, plan_runs
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    common = {"rules": ["dfa"], "seeds": [42], "data": "digits", "dataset": Known("0" * 64)}
+    (one,), (other,) = (plan_runs(net="resmlp", epochs=epochs, **common) for epochs in (1, 3))
+    with RunProgress(total_steps=500, done_steps=100).shown() as progress:
+        for spec, step, steps in ((one, 60, 100), (one, 100, 100), (other, 60, 300)):
+            progress(spec, step, steps)
+        whole, *bars = progress._progress.tasks
+        assert (whole.completed, whole.total) == (260, 500)
+        assert [(bar.completed, bar.total, bar.visible) for bar in bars] == [
+            (100, 100, False),
+            (60, 300, True),
+        ]

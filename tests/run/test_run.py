@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import platform
 import resource
@@ -263,6 +264,19 @@ def test_the_full_tier_is_added_from_the_checkpoint_and_reproducible(digits, tmp
     assert cosine is not None and table.number("perturbation.ceiling@1", 2, 2) > 0.95
     with pytest.raises(BadInput, match="no checkpoint of epoch 7"):
         measure_stored(bundle, [7])
+
+
+def test_the_end_of_a_run_is_reported_however_fast_it_comes():
+    from walkback.run.pool import _throttled
+
+    here, there = multiprocessing.Pipe()
+    report = _throttled(there)
+    for done in range(1, 101):
+        report(done, 100)
+    heard = []
+    while here.poll():
+        heard.append(here.recv())
+    assert heard[-1] == ("progress", (100, 100)) and len(heard) < 100
 
 
 def test_a_full_tier_of_an_older_walkback_is_measured_again_where_its_checkpoint_is(digits, tmp_path):

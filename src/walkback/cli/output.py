@@ -69,8 +69,8 @@ class RunProgress:
     """A bar per running run and one for all, with the time left; silent where nobody watches."""
 
     def __init__(self, total_steps: int, done_steps: int = 0) -> None:
-        self._steps: dict[str, int] = {}
-        self._bars: dict[str, Any] = {}
+        self._steps: dict[RunSpec, int] = {}
+        self._bars: dict[RunSpec, Any] = {}
         self._total, self._done = total_steps, done_steps
 
     @contextlib.contextmanager
@@ -95,11 +95,9 @@ class RunProgress:
     def __call__(self, spec: RunSpec, step: int, steps: int) -> None:
         if self._progress is None:
             return
-        label = f"{spec.rule.name} seed {spec.seed}"
-        if label not in self._bars:
-            self._bars[label] = self._progress.add_task(label, total=steps)
-        self._progress.update(self._bars[label], completed=step)
-        if step >= steps:
-            self._progress.update(self._bars[label], visible=False)
-        self._progress.advance(self._all, step - self._steps.get(label, 0))
-        self._steps[label] = step
+        if spec not in self._bars:
+            label = f"{spec.net.name} {spec.rule.name} seed {spec.seed}"
+            self._bars[spec] = self._progress.add_task(label, total=steps)
+        self._progress.update(self._bars[spec], completed=step, visible=step < steps)
+        self._progress.advance(self._all, step - self._steps.get(spec, 0))
+        self._steps[spec] = step

@@ -188,13 +188,13 @@ def _worker(end: Connection, work: Work, held: Any) -> None:
 
 
 def _throttled(end: Connection) -> Report:
-    """Report at most a few times a second: progress must not cost working time."""
+    """Report at most a few times a second, and the end: progress must not cost working time."""
     last = 0.0
 
     def report(done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last > 0.25:
+        if now - last > 0.25 or done >= total:
             last = now
             end.send(("progress", (done, total)))
 
