@@ -290,8 +290,9 @@ def test_agreement_is_two_deviations_of_both_or_a_factor_of_three():
     number = Published("t", "r", "q", 0.30, ".30 ± .01", 0.01)
     assert compare(number, 0.319, None) == "agrees"
     assert compare(number, 0.321, None) == "differs by +0.021"
-    assert compare(number, 0.321, 0.01) == "agrees, by our own wide spread"
+    assert compare(number, 0.321, 0.01) == "agrees, our own spread counted in"
     assert compare(number, 0.319, 0.01) == "agrees", "the paper's spread is enough"
+    assert compare(number, 0.321, 0.004) == "agrees, our own spread counted in", "however narrow it is"
     rough = Published("t", "r", "q", 1e8, "~ 1e8")
     assert compare(rough, 2.9e8, None) == "agrees"
     assert compare(rough, 3.1e8, None) == "3.10 times the paper's"
@@ -323,6 +324,56 @@ def test_swaps_say_nothing_before_all_four_are_there(copied):
     (spec,) = [s for s in feedback_draw.ARMS[42].plan(DATA["cifar10"]) if s.rule.name == "dfa"]
     shutil.rmtree(copied.path / spec.name)
     assert feedback_draw.statement(Answers(copied, DATA)) == ""
+
+
+def test_a_median_that_agrees_says_how_many_seeds_do(tmp_path):
+    store = Store(tmp_path)
+    for spec in five_rule.ARM.plan(DATA["cifar10"]):
+        if spec.rule.name == "dfa":
+            write_run(store, spec, size={42: 1.1e8, 123: 6e7, 456: 4e6}[spec.seed])
+    points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
+    assert points["dfa, ‖h_L‖"].standing == "agrees, 2 of 3 seeds" and points["dfa, ‖h_L‖"].agrees
+
+
+def test_the_tally_counts_every_number_once(answers, tmp_path):
+    for found in (answers, Answers(Store(tmp_path), DATA)):
+        table = agreement.agreement_table(found)
+        tally = table.caption[table.caption.index("Of ") :]
+        total, *parts = map(int, re.findall(r"(?:^Of |numbers |, )(\d+)", tally))
+        assert total == sum(parts) == len(table.rows), tally
+        differ = sum(
+            row["standing"].startswith("differs") or "times" in row["standing"] for row in table.rows
+        )
+        assert f" {differ} differ" in tally if differ else "differ" not in tally
+    assert tally == f"Of {len(table.rows)} numbers {len(table.rows)} were not run."
+
+
+def test_the_deviation_of_a_null_is_told_of_one_layer_too(answers):
+    (point,) = [p for p in agreement.points_of(answers) if p.what.startswith("fresh B")]
+    layers = [
+        np.mean([run.number("alignment.null_sd@1", layer) for run in point.answer.runs])
+        for layer in range(1, 5)
+    ]
+    assert f"Of one layer alone it is {min(layers):.4f} to {max(layers):.4f} here." in point.why
+
+
+def test_a_credit_outside_its_null_is_told_with_its_side(tmp_path):
+    store = Store(tmp_path)
+    for spec in five_rule.ARM.plan(DATA["cifar10"]):
+        if spec.rule.name == "dfa" and spec.seed != 456:
+            bundle = write_run(store, spec)
+            tier = "".join(
+                f"100,{layer},alignment.null_{name}@1,{value},ok\n"
+                for layer, p, z in ((1, 0.005, 9.0), (2, 0.04, -3.0), (3, 0.06, -2.0), (4, 0.5, 0.1))
+                for name, value in (("p", p), ("z", z))
+            )
+            text = f"epoch,layer,quantity,value,status\n{tier}".encode()
+            bundle.commit([Member("full/epoch-0100.csv", "full", text, 100)], drop=["full/epoch-0001.csv"])
+    dfa = Answers(store, DATA).one(five_rule.ARM, "dfa")
+    assert findings._outside(dfa, range(1, 5)) == (
+        "2 seeds; p ≤ 0.05, two-sided: above fresh feedback in 2 and below it in 2 of 8 readings"
+    )
+    assert findings._outside(dfa, [1]).endswith("above fresh feedback in 2 of 2 readings")
 
 
 def test_a_number_of_one_seed_stands_beside_that_seed(answers):
@@ -383,7 +434,7 @@ def test_the_papers_ep_row_lies_under_its_own_frozen_one():
 def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied, answers):
     weak = penalty.RULES["dfa"][1]
     said = findings.weak_penalty(answers)
-    assert "Under dfa+penalty(0.0001) ‖h_L‖ is" in said and "Without the penalty ‖h_L‖ is" in said
+    assert "Under dfa+penalty(0.0001), ‖h_L‖ is" in said and "Without the penalty, ‖h_L‖ is" in said
     take(copied, penalty.ARM, "dfa")
     assert "Without the penalty" not in findings.weak_penalty(Answers(copied, DATA))
     take(copied, penalty.ARM, weak)
@@ -392,11 +443,9 @@ def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied,
 
 def test_the_weak_penalty_is_told_beside_every_control_that_was_run(copied, answers):
     controls_of = {
-        "With a border of the mean colour": (border.SHORT, penalty.RULES["dfa"][1]),
+        "Under it, with a border of the mean colour": (border.SHORT, penalty.RULES["dfa"][1]),
         "With the penalty averaged over features": _reduced(penalty_reduction.AVERAGED, "1e-4"),
-        "As if the error were summed over the batch besides": _reduced(
-            penalty_reduction.ERROR_SUMMED, "1e-4"
-        ),
+        "With that and the error summed over the batch": _reduced(penalty_reduction.ERROR_SUMMED, "1e-4"),
     }
     for told, (arm, rule) in controls_of.items():
         assert told in findings.weak_penalty(answers)
@@ -416,7 +465,7 @@ def test_a_penalised_number_is_told_under_each_reading_of_the_penalty_or_said_no
     assert point.why.count("times the paper's") + point.why.count("agrees") == 2
     take(copied, *_reduced(penalty_reduction.ERROR_SUMMED, "1e-2"))
     said = reasons.of_reductions(Answers(copied, DATA), report_answer.STATE)
-    assert said.endswith("besides: not run (walkback audit penalty-reduction decides it).")
+    assert said.endswith("over the batch: not run (walkback audit penalty-reduction decides it).")
     assert said.count("not run") == 1
 
 
@@ -429,6 +478,11 @@ def test_how_many_numbers_each_reading_of_the_penalty_gives_is_counted_or_said_n
     )
     take(copied, *_reduced(penalty_reduction.ERROR_SUMMED, "1e-2"))
     assert "mean, error summed: not run." in findings.penalty_readings(Answers(copied, DATA))
+    assert "mean, error summed: not run." in findings.penalty_layers(Answers(copied, DATA))
+    told = re.search(r"sum: (\S+) and (\S+) \(3 seeds; p ≤ 0.05", findings.penalty_layers(answers))
+    strong = answers.one(penalty.ARM, penalty.RULES["dfa"][-1])
+    layers = [np.mean([r.number("alignment.cosine@1", n) for r in strong.runs]) for n in range(1, 5)]
+    assert told.groups() == tuple(f"{value:+.3f}" for value in (layers[0], np.mean(layers[1:])))
 
 
 def test_an_error_summed_over_the_batch_makes_the_penalty_beside_it_smaller_by_the_batch():
@@ -479,8 +533,9 @@ def test_a_rule_whose_seeds_disagree_about_depth_is_shown_seed_by_seed(tmp_path)
             accuracy = 0.36 if spec.rule.name == "frozen" else reached[spec.seed]
             write_run(store, spec, accuracy=accuracy, size=1.0)
     said = findings.open_depth(Answers(store, DATA))
-    assert said.startswith(
-        "Depth is left open where seeds disagree. Seed by seed, dfa gains −5.0, −6.0, +1.0 pp"
+    assert (
+        said.startswith("Depth is left open where the interval over seeds holds the threshold")
+        and "Seed by seed, dfa gains −5.0, −6.0, +1.0 pp" in said
     )
     for spec in five_rule.ARM.plan(DATA["cifar10"]):
         if (spec.rule.name, spec.seed) == ("dfa", 456):
@@ -514,6 +569,18 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
     assert "None of these changes gives the paper's number." in reasons.of_recipes(
         Answers(store, DATA), "bp"
     )
+
+
+def test_a_change_is_not_credited_with_a_number_that_the_same_seeds_have_without_it(tmp_path):
+    store = Store(tmp_path)
+    reached = ((penalty.ARM, {42: 0.613, 123: 0.58, 456: 0.57}), (batch_size.ARM, {42: 0.616}))
+    for arm, accuracies in reached:
+        for spec in arm.plan(DATA[arm.data]):
+            if str(spec.rule) == "bp":
+                write_run(store, spec, accuracy=accuracies[spec.seed])
+    said = reasons.of_recipes(Answers(store, DATA), "bp")
+    assert "number is what comes of" not in said and "None of these" not in said
+    assert "Seeds that have the paper's number with twice the batch (30 epochs, 1 seed) have it" in said
 
 
 def test_a_rule_that_was_trained_at_two_lengths_is_still_one_rule(answers):

@@ -233,6 +233,7 @@ GAMMA_CONCAT = Measure("Γ, concatenated", "gamma_concat", of_net("alignment.gam
 STATE = Measure("‖h_L‖", "state", at_layer("scale.state_norm@1"), paper="state norm")
 REFERENCE = Measure("‖g_L‖", "reference", of_net("reference.compat@1"), paper="reference norm")
 GROWTH = Measure("D1 growth", "growth", of_net("scale.growth_max@1"))
+TOTAL_GROWTH = Measure("total growth", "total", of_net("scale.growth_total@1"))
 VALIDITY = Measure("D2 r/128", "validity", of_net("reference.validity@1"))
 CLAMPED = Measure(
     "deep cosine, clamped",

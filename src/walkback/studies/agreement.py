@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from walkback.report.answer import (
     ACCURACY,
     CLAMPED,
     GAMMA,
+    NOT_RUN,
     REFERENCE,
     RHO,
     STATE,
@@ -26,7 +28,7 @@ from walkback.studies import (
 )
 from walkback.studies.answers import Answers
 from walkback.studies.five_rule import DEEP, LAYER_0
-from walkback.studies.point import Point
+from walkback.studies.point import BY_SPREAD, UNJUDGED, Point
 
 Why = Callable[[Answer], str]
 
@@ -106,6 +108,7 @@ def agreement_table(answers: Answers) -> Table:
         Column("standing", ("standing",), numeric=False),
         Column("why", ("why",), numeric=False),
     )
+    points = points_of(answers)
     rows = tuple(
         {
             "what": point.what,
@@ -116,16 +119,44 @@ def agreement_table(answers: Answers) -> Table:
             "standing": point.standing,
             "why": point.why,
         }
-        for point in points_of(answers)
+        for point in points
     )
     caption = (
         "All of the paper's numbers beside ours. Agrees: within two standard deviations over seeds, the "
         "paper's and ours together, or within a factor of three of an order of magnitude (by the median "
         "seed), or inside a range, or near what is given as about. It is a description, and no test: the "
-        "wider the spread, the easier to agree. The paper's deviation of fresh B is over draws."
+        "wider the spread, the easier to agree. The paper's deviation of fresh B is over draws. "
+        f"{_tally(points)}"
     )
     fields = tuple(column.fields[0] for column in columns)
     return Table("agreement", caption, columns, fields, rows)
+
+
+def _tally(points: Sequence[Point]) -> str:
+    """How many stand how; what cannot be judged is counted too."""
+    counts = Counter(map(_kind, points))
+    return f"Of {len(points)} numbers " + ", ".join(f"{counts[k]} {k}" for k in _KINDS if counts[k]) + "."
+
+
+_KINDS = (
+    "agree",
+    f"agree with {BY_SPREAD}",
+    "differ",
+    "cannot be judged",
+    "are of rules that are no reproduction",
+    f"were {NOT_RUN}",
+)
+
+
+def _kind(point: Point) -> str:
+    agree, by_spread, differ, unjudged, other, missing = _KINDS
+    if not point.answer.runs:
+        return missing
+    if not point.comparable:
+        return other
+    if point.agrees:
+        return by_spread if BY_SPREAD in point.standing else agree
+    return unjudged if UNJUDGED in point.standing or "not measured" in point.standing else differ
 
 
 _BRIDGE = "Our own reading of a name: no reproduction is claimed, and none is contradicted."

@@ -30,13 +30,15 @@ def border_table(answers: Answers) -> list[Table]:
         for rule in arm.rules:
             both = answers.without_and_with(usual, rule, arm)
             for border, answer in zip(BORDERS, both, strict=True):
-                label = {"rule": answer.name, "border": border, "verdict": answer.verdict}
+                label = {"rule": answer.name, "border": border, **penalty.depth_of(answer)}
                 lines.append(Line(label, answer))
     labels = [RULE, Column("border", ("border",), numeric=False)]
-    tail = [Column("verdict", ("verdict",), numeric=False)]
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY, EXACT)]
-    caption = "The border that random crops see, seed by seed: everything else is the same."
-    return [measured_table("border", caption, lines, labels, measures, tail)]
+    caption = (
+        "The border that random crops see, seed by seed: everything else is the same. One seed is judged "
+        "by the point rule, a gain below two points."
+    )
+    return [measured_table("border", caption, lines, labels, measures, penalty.DEPTH)]
 
 
 STUDY = Study(

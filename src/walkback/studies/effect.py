@@ -47,15 +47,30 @@ class Control(NamedTuple):
 
 
 def told(controls: Sequence[Control], paper: Published) -> str:
-    """Every change, and at the end which of them, alone, gives the paper's number."""
+    """Every change, and at the end which of them, alone, gives the paper's number.
+
+    Where the same seeds have it without the change too, the change is not what gives it.
+    """
     ran = [control for control in controls if paired(control.changed, control.main, ACCURACY)]
-    giving = [c.brief() for c in ran if Point(c.change, paper, c.changed, ACCURACY).standing == AGREES]
     said = " ".join(dict.fromkeys(control.told() for control in controls))
     if not ran:
         return said
-    if not giving:
-        return f"{said} None of these changes gives the paper's number."
-    return f"{said} The paper's number is what comes of {words.listed(giving)}."
+    having = [control for control in ran if _has(control.changed, paper)]
+    idle = [control for control in having if _has(control.main.beside(control.changed), paper)]
+    giving = [control for control in having if control not in idle]
+    if giving:
+        said += f" The paper's number is what comes of {_listed(giving)}."
+    if idle:
+        said += f" Seeds that have the paper's number with {_listed(idle)} have it without that too."
+    return said if having else f"{said} None of these changes gives the paper's number."
+
+
+def _has(answer: Answer, paper: Published) -> bool:
+    return Point("", paper, answer, ACCURACY).standing == AGREES
+
+
+def _listed(controls: Sequence[Control]) -> str:
+    return words.listed([control.brief() for control in controls])
 
 
 def paired(one: Answer, other: Answer, measure: Measure) -> list[tuple[float, float]]:

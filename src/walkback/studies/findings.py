@@ -23,7 +23,7 @@ from walkback.report.table import Column, Table
 from walkback.studies import border, controls, five_rule, penalty, penalty_reduction, stem
 from walkback.studies.answers import Answers
 from walkback.studies.effect import Control, mean, paired, seeds_of
-from walkback.studies.point import AGREES, Point
+from walkback.studies.point import AGREES, BY_SPREAD, Point
 from walkback.studies.reasons import penalised, reductions
 from walkback.studies.study import Arm
 
@@ -65,10 +65,18 @@ def first_deep_layer(answers: Answers) -> str:
     begins = "" if early is None else f", and {words.cosine(early)} after the first epoch"
     rest = words.listed([words.cosine(value) for value in others])
     below = _outside(dfa, range(2, five_rule.DEPTH + 1))
+    paper = published("dfa", five_rule.DEEP.paper)
+    assert paper is not None and paper.seed is not None
+    clamped = [
+        mean(dfa.of_seeds({paper.seed}), _at("alignment.cosine_compat@1", layer))
+        for layer in range(1, five_rule.DEPTH + 1)
+    ]
     return (
         "A mean over deep layers can be one of them. DFA's exact cosine at layer 1 is "
         f"{words.cosine(first)} after {dfa.spec['epochs']} epochs ({_outside(dfa, [1])}{begins}); at "
-        f"layers 2 to {five_rule.DEPTH} it is {rest} ({below}). The paper gives −.03 … 0 for all of them."
+        f"layers 2 to {five_rule.DEPTH} it is {rest} ({below}). The paper gives {paper.text} for all of "
+        f"them, as a library reads them; so read, ours of that seed are "
+        f"{words.listed([words.cosine(value) for value in clamped])}."
     )
 
 
@@ -83,7 +91,7 @@ def penalty_readings(answers: Answers) -> str:
             sum(p.agrees for p in points),
             sum(p.agrees and p.standing != AGREES for p in points),
         )
-        note = f", {wide} by our own wide spread" * bool(wide)
+        note = f", of which {wide} with {BY_SPREAD}" * bool(wide)
         told.append(f"{reading}: {f'{agree}{note} ({seeds_of(answer)})' if answer.runs else NOT_RUN}")
     names = "; ".join(measure.header for measure in measures)
     return (
@@ -93,20 +101,42 @@ def penalty_readings(answers: Answers) -> str:
     )
 
 
+def penalty_layers(answers: Answers) -> str:
+    """Whether the penalised net has a direction below its first block depends on that reading too."""
+    told = []
+    deeper = range(2, five_rule.DEPTH + 1)
+    for reading in penalty_reduction.READINGS:
+        answer = penalty_reduction.read_as(answers, penalty.WEIGHTS[-1], reading)
+        cosines = [mean(answer, _at("alignment.cosine@1", n)) for n in (1, *deeper)]
+        rest = words.mean_of(cosines[1:])
+        if cosines[0] is None or rest is None:
+            told.append(f"{reading}: {NOT_RUN}")
+            continue
+        told.append(
+            f"{reading}: {words.cosine(cosines[0])} and {words.cosine(rest)} ({_outside(answer, deeper)})"
+        )
+    return (
+        "Whether the penalised net has a direction in all deep layers depends on that too. Its exact "
+        f"cosine at layer 1, and the mean of layers 2 to {five_rule.DEPTH}, by what is done over features: "
+        f"{'; '.join(told)}."
+    )
+
+
 def weak_penalty(answers: Answers) -> str:
     """Whether the smaller penalty gives back a sound scale alone, or a direction too."""
-    without, weak = answers.of(penalty.ARM, penalty.RULES["dfa"][:2])
+    weak_rule = penalty.RULES["dfa"][1]
+    without, weak = answers.of(penalty.ARM, ("dfa", weak_rule))
     if not weak.runs:
         return f"What {weak.name} does to scale and direction: {NOT_RUN} (walkback audit penalty)."
     asked = [
         (f"Under {weak.name}", weak),
         ("Without the penalty", without),
-        ("With a border of the mean colour", answers.one(border.SHORT, penalty.RULES["dfa"][1])),
+        ("Under it, with a border of the mean colour", answers.one(border.SHORT, weak_rule)),
         *reductions(answers, penalty.WEIGHTS[0]),
     ]
     deep = range(1, five_rule.DEPTH + 1)
     told = " ".join(
-        f"{name} ‖h_L‖ is {words.number(mean(answer, STATE))}, the exact deep cosine "
+        f"{name}, ‖h_L‖ is {words.number(mean(answer, STATE))}, the exact deep cosine "
         f"{words.cosine(mean(answer, EXACT))} ({_outside(answer, deep)})."
         for name, answer in asked
         if answer.runs
@@ -149,7 +179,9 @@ def border_effect(answers: Answers) -> str:
         for rule in arm.rules:
             both = answers.without_and_with(usual, rule, arm)
             if both[0].verdict != both[1].verdict and all(answer.runs for answer in both):
-                sides = " instead of ".join(f"{a.verdict} (‖h_L‖ {_size(a)})" for a in reversed(both))
+                sides = " instead of ".join(
+                    f"{a.verdict} (‖h_L‖ {_size(a)}{_gained(a)})" for a in reversed(both)
+                )
                 told.append(
                     f"{both[1].name} after {arm.recipe['epochs']} epochs ({seeds_of(both[1])}): {sides}"
                 )
@@ -162,10 +194,16 @@ def border_effect(answers: Answers) -> str:
         for name, arm in zip(border.BORDERS, (five_rule.ARM, border.LONG), strict=True)
     ]
     return (
-        f"Verdicts that a border of the mean colour changes, in place of a black one: {change}. Of the "
-        f"paper's accuracies for {words.listed(border.RULES)}, those that come out with each border after "
-        f"100 epochs: {'; '.join(agreeing)}."
+        f"Verdicts that a border of the mean colour changes, in place of a black one: {change}. One seed "
+        f"is judged by the point rule, two points. Of the paper's accuracies for "
+        f"{words.listed(border.RULES)}, those that come out with each border after 100 epochs: "
+        f"{'; '.join(agreeing)}."
     )
+
+
+def _gained(answer: Answer) -> str:
+    gain = penalty.depth_of(answer)["gain"]
+    return "" if gain is None else f", gain {words.points(gain)} pp"
 
 
 def _agreeing(answers: Answers, arm: Arm) -> list[str]:
@@ -175,7 +213,7 @@ def _agreeing(answers: Answers, arm: Arm) -> list[str]:
         assert paper is not None
         point = Point(rule, paper, answer, ACCURACY)
         if answer.runs and point.agrees:
-            found.append(rule if point.standing == AGREES else f"{rule} (by our own wide spread)")
+            found.append(rule if point.standing == AGREES else f"{rule} ({BY_SPREAD})")
     return found
 
 
@@ -196,7 +234,7 @@ def depth_decides(answers: Answers) -> str:
 
 
 def open_depth(answers: Answers) -> str:
-    """The rules of Table 1 whose seeds disagree about depth, with what each of them gains."""
+    """The rules of Table 1 of which depth is not decided, with what each seed gains."""
     judged = [(a, a.artifact.verdict.reasons[2]) for a in five_rule.counted(answers) if a.artifact]
     if not judged:
         return f"Whether seeds agree about depth: {NOT_RUN}."
@@ -213,7 +251,10 @@ def open_depth(answers: Answers) -> str:
             told.append(f"{answer.name} gains {', '.join(map(words.points, gains))} pp ([{low}, {high}])")
     if not told:
         return "Depth is decided for all rules of Table 1 that were run."
-    return f"Depth is left open where seeds disagree. Seed by seed, {'; '.join(told)}."
+    return (
+        "Depth is left open where the interval over seeds holds the threshold of two points, though every "
+        f"seed may lie on one side of it. Seed by seed, {'; '.join(told)}."
+    )
 
 
 def _gain(answer: Answer, baseline: Answer) -> str | None:
@@ -231,20 +272,31 @@ def _at(quantity: str, layer: int) -> Measure:
 
 
 def _outside(answer: Answer, layers: Sequence[int]) -> str:
-    """`3 seeds; p ≤ 0.05 under fresh feedback in 11 of 12 layers`, the layers of all seeds together."""
-    ranks = [run.number("alignment.null_p@1", layer) for run in answer.runs for layer in layers]
-    known = [p for p in ranks if p is not None]
+    """`3 seeds; above fresh feedback in 4 and below it in 2 of 12 readings`: every layer of every seed.
+
+    The rank p is two-sided, so that the side must be told: a credit that points uphill is outside too.
+    """
+    read = [
+        (run.number("alignment.null_p@1", layer), run.number("alignment.null_z@1", layer))
+        for run in answer.runs
+        for layer in layers
+    ]
+    known = [(p, z) for p, z in read if p is not None and z is not None]
     if not known:
         return seeds_of(answer)
-    outside = sum(p <= ALPHA for p in known)
-    counted = "" if len(layers) == 1 else " layers"
-    return f"{seeds_of(answer)}; p ≤ {ALPHA:g} under fresh feedback in {outside} of {len(known)}{counted}"
+    above, below = (sum(p <= ALPHA and side * z > 0 for p, z in known) for side in (1, -1))
+    beneath = f" and below it in {below}" * bool(below)
+    return (
+        f"{seeds_of(answer)}; p ≤ {ALPHA:g}, two-sided: above fresh feedback in {above}{beneath} of "
+        f"{len(known)} readings"
+    )
 
 
 FINDINGS: dict[str, Callable[[Answers], str]] = {
     "EP in the paper": lambda answers: ep_against_frozen(),
     "layer 1": first_deep_layer,
     "readings of the penalty": penalty_readings,
+    "layers of the penalised net": penalty_layers,
     "the weak penalty": weak_penalty,
     "baselines of the penalty": penalty_baselines,
     "the stem": stem_effect,

@@ -22,6 +22,7 @@ from walkback.report.answer import (
     Answer,
     Line,
     Measure,
+    SeedBySeed,
     at_layer,
     measured_table,
 )
@@ -39,7 +40,7 @@ ARM = Arm(("bp", "dfa", "frozen", "fa", "shallow"), NET, DATA, recipe=recipe(PAP
 FIVE = ("bp", "ep", "dfa", *BRIDGES)
 LONG_EP_NAME = f"ep ({PAPER_EPOCHS} epochs)"
 DEPTH = 4
-_BY_LAYER = ("bp", "fa", "dfa", *BRIDGES)
+_SHOWN_BY_LAYER = ("bp", "fa", "dfa", *BRIDGES)
 
 LAYER_0 = Measure(
     "cosine of layer 0",
@@ -49,6 +50,16 @@ LAYER_0 = Measure(
     paper="cosine of layer 0",
 )
 DEEP = replace(CLAMPED, paper="cosine of deep layers")
+BY_LAYER = (
+    *(
+        Measure(f"layer {n}, cosine", f"cosine_{n}", at_layer("alignment.cosine@1", n), words.cosine)
+        for n in range(1, DEPTH + 1)
+    ),
+    *(
+        SeedBySeed(f"layer {n}, p", f"p_{n}", at_layer("alignment.null_p@1", n))
+        for n in range(1, DEPTH + 1)
+    ),
+)
 RULE = Column("rule", ("rule",), numeric=False)
 DECIDED = tuple(
     Column(header, (key,), numeric=False)
@@ -148,7 +159,7 @@ def layers(rows: Sequence[Answer]) -> Table:
         for layer in range(DEPTH + 1)
     ]
     measures[0] = replace(measures[0], paper=LAYER_0.paper)
-    lines = [Line({"rule": a.name}, a, key_of(a)) for a in rows if a.name in _BY_LAYER]
+    lines = [Line({"rule": a.name}, a, key_of(a)) for a in rows if a.name in _SHOWN_BY_LAYER]
     caption = (
         "The cosine of credit and reference layer by layer, as a library reads it and without its floor: "
         "how much of Γ is layer 0 alone."

@@ -48,10 +48,6 @@ def penalty_table(answers: Answers) -> Table:
     rows = answers.of(ARM, order)
     # The paper's rows without a penalty are of longer runs: they stand in Table 2.
     lines = [Line({"rule": a.name, **depth_of(a)}, a, a.name if "penalty" in a.name else "") for a in rows]
-    gain = Column(
-        "gain over frozen", ("gain", "gain_gap"), lambda gain, gap: gap or words.points(gain), "pp"
-    )
-    tail = [gain, Column("verdict", ("verdict",), numeric=False)]
     caption = (
         "A penalty λ‖f_l(h_l)‖² on every branch, under DFA and, as the matched control, under backprop. "
         "p is the rank of the deep cosine under 199 draws of fresh feedback (backprop: shuffled samples), "
@@ -64,7 +60,13 @@ def penalty_table(answers: Answers) -> Table:
         )
     lead = [Column("rule", ("rule",), numeric=False)]
     measures = [replace(ACCURACY, paper=""), STATE, VALIDITY, CLAMPED, EXACT, NULL_P, RHO]
-    return measured_table("penalty", caption, lines, lead, measures, tail)
+    return measured_table("penalty", caption, lines, lead, measures, DEPTH)
+
+
+DEPTH = (
+    Column("gain over frozen", ("gain", "gain_gap"), lambda gain, gap: gap or words.points(gain), "pp"),
+    Column("verdict", ("verdict",), numeric=False),
+)
 
 
 def depth_of(answer: Answer) -> Row:

@@ -38,7 +38,15 @@ class Point:
             return str(row["value_gap"])
         if not self.comparable:
             return "not a reproduction"
-        return compare(self.paper, row["value_median" if self.paper.rough else "value"], row["value_sd"])
+        said = compare(self.paper, row["value_median" if self.paper.rough else "value"], row["value_sd"])
+        return f"{said}{self._seeds_apart}" if self.paper.rough and said == AGREES else said
+
+    @property
+    def _seeds_apart(self) -> str:
+        """The median may agree where seeds that differ by powers of ten do not."""
+        values = [self.measure.read(run) for run in self.answer.runs]
+        near = sum(value is not None and compare(self.paper, value, None) == AGREES for value in values)
+        return f", {near} of {len(values)} seeds" if near < len(values) else ""
 
     @property
     def agrees(self) -> bool:
@@ -50,12 +58,13 @@ class Point:
 
 
 AGREES = "agrees"
+BY_SPREAD, UNJUDGED = "our own spread counted in", "no spread to judge it by"
 
 
 def compare(paper: Published, value: float, sd: float | None) -> str:
     """`agrees` within two deviations over seeds, the paper's and ours together; within a factor of three
-    of a number that the paper gives as an order of magnitude. Where it takes our own spread to agree,
-    that is said: the wider it is, the less agreement means."""
+    of a number that the paper gives as an order of magnitude. Where the paper's own spread is not enough
+    to agree, that is said: the wider ours is, the less agreement means."""
     if paper.rough:
         ratio = value / paper.value
         return AGREES if 1 / 3 <= ratio <= 3 else f"{words.number(ratio)} times the paper's"
@@ -63,9 +72,9 @@ def compare(paper: Published, value: float, sd: float | None) -> str:
     if paper.reach and off == 0:
         return AGREES
     if paper.sd is None and sd is None:
-        return f"off by {words.cosine(off)}; no spread to judge it by"
+        return f"off by {words.cosine(off)}; {UNJUDGED}"
     theirs, ours = paper.sd or 0.0, sd or 0.0
     if abs(off) <= 2 * theirs:
         return AGREES
     agrees = abs(off) <= 2 * math.hypot(theirs, ours)
-    return f"{AGREES}, by our own wide spread" if agrees else f"differs by {words.cosine(off)}"
+    return f"{AGREES}, {BY_SPREAD}" if agrees else f"differs by {words.cosine(off)}"

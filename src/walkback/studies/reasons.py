@@ -261,8 +261,18 @@ def of_fresh(answer: Answer) -> str:
     return (
         "A mean over draws is near zero on any net. What tells nulls apart is the deviation over draws: "
         f"{words.number(spread)} here, {words.number(paper.sd)} in the paper, which does not say on which "
-        "net, nor over how many layers and rows."
+        f"net, nor over how many layers and rows.{_of_one_layer(answer)}"
     )
+
+
+def _of_one_layer(answer: Answer) -> str:
+    """The null of a single layer is wider than that of the mean over four."""
+    layers = range(1, five_rule.DEPTH + 1)
+    read = [mean(answer, Measure("", "", at_layer("alignment.null_sd@1", n))) for n in layers]
+    known = [sd for sd in read if sd is not None]
+    if not known:
+        return ""
+    return f" Of one layer alone it is {words.number(min(known))} to {words.number(max(known))} here."
 
 
 def of_reductions(answers: Answers, measure: Measure) -> str:
@@ -287,7 +297,7 @@ def penalised(answers: Answers, answer: Answer, measure: Measure) -> Point:
 def reductions(answers: Answers, weight: str) -> list[tuple[str, Answer]]:
     readings = {
         penalty_reduction.AVERAGED: "With the penalty averaged over features",
-        penalty_reduction.ERROR_SUMMED: "As if the error were summed over the batch besides",
+        penalty_reduction.ERROR_SUMMED: "With that and the error summed over the batch",
     }
     return [(told, penalty_reduction.read_as(answers, weight, by)) for by, told in readings.items()]
 

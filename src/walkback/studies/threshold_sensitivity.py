@@ -89,9 +89,9 @@ def sensitivity_table(answers: Answers, values: Values) -> Table:
     fields = tuple(field for column in columns for field in column.fields)
     caption = (
         "At how many of the measured epochs each detector would fire, by threshold (* marks the default): "
-        "on backprop, where every firing is false, and on DFA; and the verdicts on the runs of Table 1, by "
-        "logic paper where D2 is read literally and by logic artifact elsewhere. The epochs of one run are "
-        "not independent of each other."
+        "on backprop, where every firing is false, and on DFA, seed by seed, D3 by its point rule; and the "
+        "verdicts on the runs of Table 1, by logic paper where D2 is read literally and by logic artifact "
+        "elsewhere. The epochs of one run are not independent of each other."
     )
     rows = [_row(answers, values, name, float(value)) for name in NAMES for value in VALUES[name]]
     return Table("threshold-sensitivity", caption, columns, fields, tuple(rows))
