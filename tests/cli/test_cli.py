@@ -618,12 +618,19 @@ def test_progress_counts_every_run_though_rule_and_seed_are_those_of_another(mon
     monkeypatch.setattr(sys, "stderr", Terminal())
     common = {"rules": ["dfa"], "seeds": [42], "data": "digits", "dataset": Known("0" * 64)}
     (one,), (other,) = (plan_runs(net="resmlp", epochs=epochs, **common) for epochs in (1, 3))
-    with RunProgress(total_steps=500, done_steps=100).shown() as progress:
+    (before,), (lost,) = (plan_runs(net="resmlp", epochs=epochs, **common) for epochs in (7, 8))
+    with RunProgress({one: 100, other: 300, before: 70, lost: 30}, {before}).shown() as progress:
         for spec, step, steps in ((one, 60, 100), (one, 100, 100), (other, 60, 300)):
             progress(spec, step, steps)
         whole, *bars = progress._progress.tasks
-        assert (whole.completed, whole.total) == (260, 500)
+        assert (whole.completed, whole.total) == (230, 500)
         assert [(bar.completed, bar.total, bar.visible) for bar in bars] == [
             (100, 100, False),
             (60, 300, True),
         ]
+        progress.end(other, None)
+        progress.end(lost, "lost: out of memory")
+        whole, *bars = progress._progress.tasks
+        assert (whole.completed, whole.total) == (500, 500), "a run that diverged or failed is over too"
+        assert not any(bar.visible for bar in bars)
+    assert "lost: out of memory" in sys.stderr.getvalue()

@@ -566,6 +566,23 @@ def test_a_run_that_another_process_holds_is_refused_before_anything_starts(digi
         run_many([spec], Store(tmp_path), [digits])
 
 
+class KillsItsReader:
+    """Five megabytes, and whoever unpacks them is killed, as by a system that is out of memory."""
+
+    def __reduce__(self):
+        return _killed_with, (bytes(5 * 2**20),)
+
+
+def _killed_with(load):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_over_what_it_is_sent_ends_its_jobs_and_hangs_nothing():
+    ended = list(work_off(["one", "two"], names_in_the_environment, KillsItsReader(), workers=2))
+    assert sorted(end.job for end in ended) == ["one", "two"]
+    assert all(end.failed and end.error.kind == "worker_died" for end in ended)
+
+
 def test_a_run_that_crashes_is_reported_never_dropped(digits, tmp_path):
     todo = specs(digits, ["bp", "dfa"], epochs=1)
     store = Store(tmp_path)

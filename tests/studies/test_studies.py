@@ -106,6 +106,28 @@ def test_a_half_finished_study_is_reported_with_its_gaps_named_and_finished_late
     assert "fresh" in curve and "+0.50" in curve
 
 
+def test_a_run_that_fails_costs_neither_the_others_nor_their_full_tier_nor_the_report(
+    tiny, digits, tmp_path, capsys
+):
+    store, out = Store(tmp_path / "runs"), tmp_path / "report"
+    specs = tiny.runs({"digits": digits})
+    store.path.mkdir()
+    blocked = store.path / specs[1].name
+    blocked.write_text("a file where a folder must be")
+    command = ["audit", "tiny", "--store", str(store.path), "--out", str(out), "--workers", "1"]
+    assert run([*command, "--json"]) == 3
+    shown = capsys.readouterr()
+    answer = json.loads(shown.out)
+    assert list(answer["failed"]) == [specs[1].name] and answer["finished"] == 5
+    assert blocked.name in shown.err and "Traceback" not in shown.err
+    assert all(bundle.members("full") for bundle in store.bundles()) and (out / "report.html").is_file()
+    assert run(command) == 3
+    assert f"Failed: {specs[1].name}: " in capsys.readouterr().out.replace("\n", " ")
+    blocked.unlink()
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["failed"] == {}
+
+
 def test_an_empty_store_and_an_unknown_study_are_said_in_one_sentence(tiny, tmp_path, capsys):
     assert run(["audit", "tiny", "--store", str(tmp_path / "none"), "--judge-only"]) == 2
     assert "There is no store at" in capsys.readouterr().err, "a name with a typo is not to be trained into"

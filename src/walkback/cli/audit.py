@@ -13,6 +13,7 @@ from walkback.cli.output import Json, Logic, StoreOption, counted, emit_json, sa
 if TYPE_CHECKING:
     from walkback.core.spec import RunSpec
     from walkback.data import Dataset
+    from walkback.run.many import RunFailure
     from walkback.run.plan import Identified
     from walkback.store import Store
     from walkback.studies import Study
@@ -42,9 +43,9 @@ def audit(
 
     Interrupt it as you like: the same command goes on from the last epoch, and --judge-only reports what
     is there meanwhile, without the data set. Studies share a store: a run that two of them need is
-    trained once.
+    trained once. A run that fails does not stop the others, nor the report; the exit code is then 3.
     """
-    from walkback.cli.session import check_device, default_workers, train_all
+    from walkback.cli.session import check_device, default_workers, train_what_can_be
     from walkback.core.errors import BadInput
     from walkback.store import Store
     from walkback.studies import studies
@@ -71,20 +72,32 @@ def audit(
     if not judge_only:
         if not json:
             say(f"{len(specs)} runs into {store}. {chosen.question}")
-        train_all(specs, folder, held, workers=workers, device=device)
-        _measure_in_full(chosen, data, folder, json)
+        failures = train_what_can_be(specs, folder, held, workers=workers, device=device)
+        failures += _measure_in_full(chosen, data, folder, json)
+        return _show_answer(chosen, data, folder, out, logic, json, failures)
     return _show_answer(chosen, data, folder, out, logic, json)
 
 
-def _measure_in_full(study: Study, data: Mapping[str, Dataset], store: Store, json: bool) -> None:
-    """The full tier where the study wants it and it is not there yet."""
+def _measure_in_full(
+    study: Study, data: Mapping[str, Dataset], store: Store, json: bool
+) -> list[RunFailure]:
+    """The full tier where the study wants it and it is not there yet; where it could not be had."""
+    from walkback.core.errors import WalkbackError
     from walkback.run.full import measure_missing
+    from walkback.run.many import RunFailure
 
+    failures = []
     for spec, epochs in study.full_epochs(data).items():
         bundle = store.find(spec.name)
-        done = measure_missing(bundle, epochs) if bundle is not None else []
+        try:
+            done = measure_missing(bundle, epochs) if bundle is not None else []
+        except WalkbackError as error:
+            failures.append(RunFailure(spec, error))
+            say(str(failures[-1]))
+            continue
         if done and not json:
             say(f"{spec.name}: full tier at epoch {', '.join(map(str, done))}")
+    return failures
 
 
 def _show_plan(
@@ -178,9 +191,16 @@ def _duration(seconds: float) -> str:
 
 
 def _show_answer(
-    study: Study, data: Mapping[str, Identified], store: Store, out: Path, logic: str, json: bool
+    study: Study,
+    data: Mapping[str, Identified],
+    store: Store,
+    out: Path,
+    logic: str,
+    json: bool,
+    failures: Sequence[RunFailure] = (),
 ) -> int:
-    """Judge what is there; every run that is not is named."""
+    """Judge what is there; every run that is not is named, and so is every one that failed just now."""
+    from walkback.cli.session import exit_code, first_of
     from walkback.core.errors import BadInput
     from walkback.judge.assemble import judge_bundles, unmeasured_names, with_measured
     from walkback.judge.naming import names_of
@@ -192,6 +212,8 @@ def _show_answer(
     states = {spec: _state(spec, store)["state"] for spec in specs}
     found = [bundle for spec in specs if (bundle := store.find(spec.name)) is not None]
     bundles, unmeasured = with_measured(found), unmeasured_names(found)
+    if not bundles and failures:
+        raise first_of(failures, len(specs))
     if not bundles:
         raise BadInput(
             f"The store {store.path} holds no run of {study.name} yet.",
@@ -216,16 +238,20 @@ def _show_answer(
                 "planned": len(specs),
                 "finished": sum(state in ("finished", "diverged") for state in states.values()),
                 "not_run": missing,
+                "failed": {failure.spec.name: str(failure.error or "internal") for failure in failures},
                 "not_measured_yet": unmeasured,
                 "verdicts": verdicts,
             }
         )
-        return 0
+        return exit_code(failures)
     console = stdout_console()
     console.print(verdict_table(judged))
     if missing:
         console.print(f"Not run yet: {len(missing)} of {len(specs)} runs.")
     for name in unmeasured:
         console.print(f"Not measured yet: {name}", soft_wrap=True)
+    for failure in failures:
+        reason = failure.error or "a bug in walkback; the lines above say where."
+        console.print(f"Failed: {failure.spec.name}: {reason}", soft_wrap=True)
     console.print(f"Report: {page}", soft_wrap=True)
-    return 0
+    return exit_code(failures)

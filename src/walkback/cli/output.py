@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from walkback.core.spec import RunSpec
 
-INTERNAL, INTERRUPTED, PIPE = 4, 130, 141
+INCOMPLETE, INTERNAL, INTERRUPTED, PIPE = 3, 4, 130, 141
+AN_HOUR = 3600.0
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Folder of bundles.")]
@@ -66,12 +67,15 @@ def counted(first: str = "") -> Iterator[Callable[[str, int, int], None]]:
 
 
 class RunProgress:
-    """A bar per running run and one for all, with the time left; silent where nobody watches."""
+    """A bar per running run and one for all, with the time left; silent where nobody watches.
 
-    def __init__(self, total_steps: int, done_steps: int = 0) -> None:
-        self._steps: dict[RunSpec, int] = {}
+    `steps` is the length of every run, `done` those that were finished before.
+    """
+
+    def __init__(self, steps: Mapping[RunSpec, int], done: Container[RunSpec] = ()) -> None:
+        self._lengths = steps
+        self._steps = {spec: length for spec, length in steps.items() if spec in done}
         self._bars: dict[RunSpec, Any] = {}
-        self._total, self._done = total_steps, done_steps
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[RunProgress]:
@@ -88,9 +92,20 @@ class RunProgress:
             TaskProgressColumn(),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as self._progress:
-            self._all = self._progress.add_task("all runs", total=self._total, completed=self._done)
+        # A step of one net may take ten times that of another: half a minute says nothing of a day.
+        bars = Progress(
+            *columns, console=Console(stderr=True), transient=True, speed_estimate_period=AN_HOUR
+        )
+        with bars as self._progress:
+            total, done = sum(self._lengths.values()), sum(self._steps.values())
+            self._all = self._progress.add_task("all runs", total=total, completed=done)
             yield self
+
+    def end(self, spec: RunSpec, failure: object | None) -> None:
+        """A run that is over has nothing left, wherever it stopped; one that failed is named at once."""
+        if failure is not None:
+            say(str(failure))
+        self(spec, self._lengths[spec], self._lengths[spec])
 
     def __call__(self, spec: RunSpec, step: int, steps: int) -> None:
         if self._progress is None:

@@ -36,6 +36,12 @@ class RunFailure:
     error: WalkbackError | None
     traceback: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.spec.name}: {self.traceback}{self.error or ''}"
+
+
+OnEnd = Callable[[RunSpec, RunFailure | None], None]
+
 
 def run_many(
     specs: Sequence[RunSpec],
@@ -45,10 +51,12 @@ def run_many(
     workers: int = 1,
     device: str = "cpu",
     on_progress: OnProgress = lambda spec, step, steps: None,
+    on_end: OnEnd = lambda spec, failure: None,
 ) -> list[RunFailure]:
     """Train every spec that the store does not hold yet on the data set it was planned on; the failures.
 
-    The order of specs is kept; a finished worker takes the next one. Workers die with this process.
+    The order of specs is kept; a finished worker takes the next one. Workers die with this process. How a
+    run ended is told as it ends, for the others may take days.
     """
     for spec in specs:
         with store.hold(spec.name):
@@ -67,7 +75,12 @@ def run_many(
         workers=workers,
         on_progress=lambda job, step, steps: on_progress(job.spec, step, steps),
     )
-    return [RunFailure(end.job.spec, end.error, end.traceback) for end in ended if end.failed]
+    failures = []
+    for end in ended:
+        failure = RunFailure(end.job.spec, end.error, end.traceback) if end.failed else None
+        failures += [failure] if failure else []
+        on_end(end.job.spec, failure)
+    return failures
 
 
 def is_finished(store: Store, spec: RunSpec) -> bool:

@@ -62,7 +62,7 @@ def work_off(
 ) -> Iterator[Ended]:
     """Jobs as they end. They are begun in order; a worker that is free takes the next one.
 
-    `work` is a function of a module, and `held` is handed to each worker as it starts. Workers die with
+    `work` is a function of a module, and `held` is sent to each worker once it runs. Workers die with
     this process, however it goes, and print to stderr. With `fresh` every job has a process of its own, in
     which nothing has run before, and which may start processes in turn.
     """
@@ -78,18 +78,32 @@ class _Pool:
         self.work, self.held, self.fresh = work, held, fresh
         self.context = _ready_context() if fresh else mp.get_context("spawn")
         self.ends: dict[Connection, mp.process.BaseProcess] = {}
-        for _ in range(workers):
-            self._start()
+        for end in [self._launch() for _ in range(workers)]:
+            self._send(end, held)
 
     def _start(self) -> Connection:
+        end = self._launch()
+        self._send(end, self.held)
+        return end
+
+    def _launch(self) -> Connection:
         here, there = self.context.Pipe()
-        given = (there, self.work, self.held)
+        given = (there, self.work)
         process = self.context.Process(target=_worker, args=given, daemon=not self.fresh)
         with _worker_environment():
             process.start()
         there.close()
         self.ends[here] = process
         return here
+
+    def _send(self, end: Connection, message: Any) -> None:
+        """To a worker that may be dead: that is heard when it is listened to.
+
+        What is large goes this way and not with the process: while it starts, this side holds the other
+        end open too, and would write to a dead worker for ever.
+        """
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            end.send(message)
 
     def work_off(
         self, jobs: Sequence[Any], on_progress: Callable[[Any, int, int], None]
@@ -126,7 +140,7 @@ class _Pool:
 
     def _give(self, end: Connection, queue: list[Any]) -> Any:
         job = queue.pop(0)
-        end.send(job)
+        self._send(end, job)
         return job
 
     def _retire(self, end: Connection) -> None:
@@ -164,14 +178,18 @@ class _worker_environment:
                 os.environ[name] = value
 
 
-def _worker(end: Connection, work: Work, held: Any) -> None:
-    """Take jobs until the pipe closes."""
+def _worker(end: Connection, work: Work) -> None:
+    """Take what all jobs share, then jobs until the pipe closes."""
     _die_with_parent()
     os.dup2(2, 1)  # stdout is for the answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     import torch
 
     torch.set_num_threads(1)
+    try:
+        held = end.recv()
+    except EOFError:
+        return
     while True:
         try:
             job = end.recv()
