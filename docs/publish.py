@@ -2,8 +2,8 @@
 
 WALKBACK_DATA=… python docs/publish.py runs     then `make docs` renders the pages from them
 
-The full tier is measured where the study wants it and a run has none yet; a run that is there already is
-written anew only then.
+The full tier is measured where the study wants it and a run has none yet. The same run gives the same
+bytes, so that a copy changes only where something was added to its run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def main() -> None:
         bundle, copy = store.find(spec.name), RUNS / f"{spec.name}.zip"
         if bundle is None or not bundle.finished:
             continue
-        measured = measure_missing(bundle, wanted.get(spec, []))
-        if measured or not copy.exists():
-            bundle.export(copy, light=True)
+        measure_missing(bundle, wanted.get(spec, []))
+        before = copy.read_bytes() if copy.exists() else b""
+        if bundle.export(copy, light=True).read_bytes() != before:
             sys.stdout.write(f"{copy.name}\n")
 
 

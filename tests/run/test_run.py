@@ -267,6 +267,17 @@ def test_the_full_tier_is_added_from_the_checkpoint_and_reproducible(digits, tmp
         measure_stored(bundle, [7])
 
 
+def test_a_run_names_the_code_that_its_process_began_with(digits, tmp_path, monkeypatch):
+    from walkback.store import provenance
+
+    asked = []
+    monkeypatch.setattr(provenance, "_git", lambda root, *words: asked.append(words) or str(len(asked)))
+    provenance.commit.cache_clear()
+    bundle = run_one(specs(digits, ["bp"])[0], digits, Store(tmp_path))
+    provenance.commit.cache_clear()
+    assert asked and len(bundle.provenance) == 1, "a commit that is made meanwhile is not what it runs"
+
+
 def test_the_end_of_a_run_is_reported_however_fast_it_comes():
     from walkback.run.pool import _throttled
 

@@ -55,6 +55,28 @@ def test_a_missing_member_is_corruption_not_emptiness(bundle):
         Bundle.open(bundle.path).measurements()
 
 
+def test_a_full_tier_that_is_measured_anew_while_one_looks_is_read_in_its_new_place(bundle):
+    header = "epoch,layer,quantity,value,status\n"
+    tiers = [f"{header}0,1,perturbation.rho@1,{value},ok\n".encode() for value in (0.25, 0.5)]
+    bundle.commit([Member("full/one.csv", "full", tiers[0], 0)])
+    seen = Bundle.open(bundle.path)
+    bundle.commit([Member("full/two.csv", "full", tiers[1], 0)], drop=["full/one.csv"])
+    assert seen.measurements().number("perturbation.rho@1", 0, 1) == 0.5
+    (bundle.path / "full/two.csv").unlink()
+    with pytest.raises(CorruptBundle, match=r"full/two\.csv is missing"):
+        seen.measurements()
+
+
+def test_an_export_that_is_broken_off_leaves_the_file_that_was_there(bundle, tmp_path, monkeypatch):
+    target = bundle.export(tmp_path / "run.zip")
+    before = target.read_bytes()
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        bundle.export(target)
+    assert target.read_bytes() == before and [f.name for f in tmp_path.glob("*.zip")] == ["run.zip"]
+    assert not list(tmp_path.glob(".tmp-*"))
+
+
 def test_a_newer_schema_says_update(bundle):
     manifest = json.loads((bundle.path / "bundle.json").read_text())
     (bundle.path / "bundle.json").write_bytes(_write_manifest({**manifest, "schema": 99}))

@@ -216,6 +216,46 @@ def test_a_fixed_step_that_gives_the_papers_rho_is_said_to(answers):
     assert "differs by −0.500" in perturbation_step.statement(dfa, far)
 
 
+def test_a_reading_that_is_not_a_number_is_told_apart_from_one_that_was_never_taken(copied):
+    take(copied, five_rule.ARM, "dfa", seeds=(42,))
+    spec = next(s for s in five_rule.ARM.plan(DATA["cifar10"]) if (s.rule.name, s.seed) == ("dfa", 42))
+    write_run(copied, spec, state="diverged", cosine=math.nan)
+    found = Answers(copied, DATA)
+    table = {t.name: t for t in five_rule.tables(found)}["table-1-scale"]
+    row = rows_of(table, rule="dfa")[0]
+    assert row["exact_gap"] == "not a number in 1 of 3 seeds" and row["exact"] is None
+    assert row["clamped_gap"] == "not a number in 1 of 3 seeds"
+    assert "not known" in findings.first_deep_layer(found) and "not run" not in findings.first_deep_layer(
+        found
+    )
+
+
+def test_a_seed_that_diverged_agrees_with_nothing(copied):
+    """Its accuracy is what it had then: a mean over it would be wide enough to agree with anything."""
+    take(copied, five_rule.ARM, "dfa", seeds=(123,))
+    spec = next(s for s in five_rule.ARM.plan(DATA["cifar10"]) if (s.rule.name, s.seed) == ("dfa", 123))
+    write_run(copied, spec, state="diverged", accuracy=0.0)
+    points = {point.what: point for point in agreement.points_of(Answers(copied, DATA))}
+    assert points["dfa, accuracy"].standing == "diverged in 1 of 3 seeds"
+    assert not points["dfa, accuracy"].agrees
+    assert "1 unchanged diverged): " in points["dfa, accuracy"].why
+    assert " cannot be judged" in agreement.agreement_table(Answers(copied, DATA)).caption
+
+
+def test_a_rule_that_is_still_training_is_running_and_not_not_run(copied, answers):
+    take(copied, five_rule.ARM, "dfa")
+    for spec in five_rule.ARM.plan(DATA["cifar10"]):
+        if spec.rule.name == "dfa":
+            write_run(copied, spec, state="running")
+    tables = {t.name: t for t in five_rule.tables(Answers(copied, DATA))}
+    row = rows_of(tables["table-1"], rule="dfa")[0]
+    assert {row[key] for key in ("accuracy_gap", "quo", "protocol", "artifact")} == {"running"}
+    (counts,) = rows_of(tables["table-1-counts"], rules="all five")
+    assert counts["artifact"] == "2 of 4 (1 running)"
+    progress = rows_of(paper.progress_table(Answers(copied, DATA)), study="five-rule")[0]
+    assert (progress["finished"], progress["running"], progress["not run"]) == (12, 3, 0)
+
+
 def test_first_firing_tells_never_from_not_known_and_not_run(copied):
     take(copied, five_rule.ARM, "frozen", seeds=(42,))
     take(copied, five_rule.ARM, "bp", seeds=(123,))
@@ -345,7 +385,7 @@ def test_the_tally_counts_every_number_once(answers, tmp_path):
             row["standing"].startswith("differs") or "times" in row["standing"] for row in table.rows
         )
         assert f" {differ} differ" in tally if differ else "differ" not in tally
-    assert tally == f"Of {len(table.rows)} numbers {len(table.rows)} were not run."
+    assert tally == f"Of {len(table.rows)} numbers {len(table.rows)} have no finished run."
 
 
 def test_the_deviation_of_a_null_is_told_of_one_layer_too(answers):
@@ -541,6 +581,13 @@ def test_a_rule_whose_seeds_disagree_about_depth_is_shown_seed_by_seed(tmp_path)
         if (spec.rule.name, spec.seed) == ("dfa", 456):
             shutil.rmtree(store.path / spec.name)
     assert findings.open_depth(Answers(store, DATA)).startswith("Depth is decided")
+    for spec in five_rule.ARM.plan(DATA["cifar10"]):
+        if spec.rule.name == "frozen":
+            shutil.rmtree(store.path / spec.name)
+    said = findings.open_depth(Answers(store, DATA))
+    assert said == (
+        "Depth is decided for all other rules of Table 1 that were run. Of dfa depth is not known."
+    ), "no baseline, no depth"
 
 
 def test_a_baseline_that_trains_less_can_be_the_better_one(tmp_path):
@@ -566,6 +613,13 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
     for spec in border.LONG.plan(DATA[border.LONG.data]):
         if spec.rule.name == "bp":
             shutil.rmtree(store.path / spec.name)
+    assert "None of those that were run gives the paper's number." in reasons.of_recipes(
+        Answers(store, DATA), "bp"
+    )
+    for arm in (penalty.ARM, batch_size.ARM, border.SHORT, border.LONG):
+        for spec in arm.plan(DATA[arm.data]):
+            if str(spec.rule) == "bp":
+                write_run(store, spec, accuracy=0.58)
     assert "None of these changes gives the paper's number." in reasons.of_recipes(
         Answers(store, DATA), "bp"
     )
@@ -605,7 +659,7 @@ def test_the_papers_length_is_a_control_of_ep_too(tmp_path):
     assert (
         "More training gives .6000 instead of .5900 after 100 instead of 30 epochs (1 seed): +1.0 pp" in why
     )
-    assert "None of these changes gives the paper's number." in why
+    assert "None of those that were run gives the paper's number." in why
     take(store, bridges_and_ep.LONG_EP, "ep", seeds=(42,))
     points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
     assert (

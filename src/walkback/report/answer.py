@@ -6,6 +6,7 @@ that says so; it is never a zero and its row is never dropped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +19,8 @@ from walkback.report.published import published
 from walkback.report.table import Column, Row, Table
 from walkback.store import Bundle
 
-NOT_RUN = "not run"
+NOT_RUN, RUNNING = "not run", "running"
+ABSENT = (NOT_RUN, RUNNING)  # what stands where no seed came to its end
 Read = Callable[[Evidence], float | None]
 
 
@@ -40,6 +42,16 @@ class Answer:
     def bundles(self) -> list[Bundle]:
         return [] if self.case is None else self.case.bundles
 
+    @property
+    def gap(self) -> str:
+        """Why there is nothing to show; empty if there is something."""
+        return "" if self.runs else RUNNING if self.running else NOT_RUN
+
+    @property
+    def diverged(self) -> int:
+        """How many of its seeds ended because their numbers were no longer any."""
+        return sum(run.status.get("state") == "diverged" for run in self.runs)
+
     @cached_property
     def artifact(self) -> Judged | None:
         return None if self.case is None else self.case.judge()
@@ -48,7 +60,7 @@ class Answer:
     def verdict(self) -> str:
         """In the words of a table; a baseline gets none, and a run that is not there is said not to be."""
         if self.artifact is None:
-            return NOT_RUN
+            return self.gap
         return "baseline" if self.artifact.role == "baseline" else self.artifact.verdict.verdict
 
     @cached_property
@@ -71,9 +83,13 @@ class Answer:
         return replace(self, case=replace(self.case, runs=runs))
 
     def beside(self, other: Answer) -> Answer:
-        """The runs of those seeds alone that another answer has too; all of them if it has none."""
+        """The runs of those seeds alone that another answer has too; all of them if it has none.
+
+        No more are asked for than the other asks for.
+        """
         seeds = {run.seed for run in other.runs}
-        return self.of_seeds(seeds) if seeds else self
+        few = self.of_seeds(seeds) if seeds else self
+        return replace(few, planned=min(self.planned, other.planned))
 
     def of_seeds(self, seeds: Container[int | None]) -> Answer:
         if self.case is None:
@@ -174,12 +190,15 @@ def measured_table(
 def over_seeds(key: str, answer: Answer, read: Read) -> Row:
     """Mean, standard deviation (n − 1) and median over seeds, or in words why there is none."""
     values = [read(run) for run in answer.runs]
-    missing = sum(value is None for value in values)
-    gap = "" if values and not missing else NOT_RUN if not values else "not measured"
-    if 0 < missing < len(values):
-        gap = f"not measured in {missing} of {len(values)} seeds"
+    gap = answer.gap or words.gaps([_gap(value) for value in values])
     found = (words.mean_of(values), words.sd_of(values), words.median_of(values), gap)
     return {key + part: value for part, value in zip(_SPREAD, found, strict=True)}
+
+
+def _gap(value: float | None) -> str:
+    if value is None:
+        return "not measured"
+    return "not a number" if math.isnan(value) else ""
 
 
 _SPREAD = ("", "_sd", "_median", "_gap")
@@ -203,7 +222,8 @@ def accuracy(run: Evidence) -> float | None:
 
 
 def of_net(quantity: str) -> Read:
-    return lambda run: run.number(quantity)
+    """None if it was never measured, NaN if it was and is not a number."""
+    return lambda run: run.value(quantity)
 
 
 def at_layer(quantity: str, layer: int = -1) -> Read:
@@ -211,17 +231,18 @@ def at_layer(quantity: str, layer: int = -1) -> Read:
 
     def read(run: Evidence) -> float | None:
         layers = run.measurements.layers(run.epoch)
-        return run.number(quantity, layers[layer]) if layers else None
+        return run.value(quantity, layers[layer]) if layers else None
 
     return read
 
 
 def deep_mean(quantity: str) -> Read:
-    """The mean over layers 1 … L; None if one of them has no number."""
+    """The mean over layers 1 … L; if one of them has no number, it has none either."""
 
     def read(run: Evidence) -> float | None:
-        layers = run.measurements.layers(run.epoch)[1:]
-        return words.mean_of([run.number(quantity, layer) for layer in layers])
+        values = [run.value(quantity, layer) for layer in run.measurements.layers(run.epoch)[1:]]
+        lost = any(value is not None and math.isnan(value) for value in values)
+        return math.nan if lost else words.mean_of(values)
 
     return read
 
@@ -256,7 +277,7 @@ def _origin(answer: Answer) -> Row:
         "seeds": len(answer.runs),
         "planned": answer.planned,
         "running": answer.running,
-        "diverged": sum(run.status.get("state") == "diverged" for run in answer.runs),
+        "diverged": answer.diverged,
         "recipe": answer.recipe,
         "runs": " ".join(bundle.id for bundle in answer.bundles),
     }

@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from walkback.core.spec import RunSpec
 from walkback.data import Dataset
 from walkback.run.one import kept_epochs, run_one
-from walkback.run.pool import Report, work_off
+from walkback.run.pool import Report, one_thread, work_off
 from walkback.store import Bundle, Store
 from walkback.train import Progress
 
@@ -93,15 +91,10 @@ def measure_cost(spec: RunSpec, dataset: Dataset, device: str = "cpu") -> Cost:
     def tick(progress: Progress) -> None:
         ticks.append(time.perf_counter())
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            bundle = run_one(short, piece, Store(Path(scratch)), device=device, on_progress=tick)
-            ended = time.perf_counter()
-            checkpoint, rest = _sizes(bundle)
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), tempfile.TemporaryDirectory() as scratch:
+        bundle = run_one(short, piece, Store(Path(scratch)), device=device, on_progress=tick)
+        ended = time.perf_counter()
+        checkpoint, rest = _sizes(bundle)
     first = min(WARM_UP, len(ticks) - 2)
     step = (ticks[-1] - ticks[first]) / (len(ticks) - 1 - first)
     return Cost(step, ended - ticks[-1], checkpoint, rest)

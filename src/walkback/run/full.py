@@ -17,6 +17,7 @@ from walkback.measure.full import measure_full
 from walkback.measure.nulls import DRAWS
 from walkback.nets import Adapter, build_net
 from walkback.rules import Rule, make_rule
+from walkback.run.pool import one_thread
 from walkback.store import Bundle, Store
 from walkback.store.bundle import Arrays, Member
 
@@ -72,7 +73,7 @@ def measure_missing(bundle: Bundle, epochs: Sequence[int], draws: int = DRAWS) -
 def _measure(bundle: Bundle, epoch: int, draws: int) -> Measurements:
     net, rule, x, y = restore_run(bundle, epoch)
     seed = stream_seed(int(bundle.spec["seed"]), "full tier", epoch)
-    with net.evaluating():
+    with one_thread(), net.evaluating():
         trace = net.probe(x[:ROWS], y[:ROWS])
         generator = torch.Generator().manual_seed(seed)
         return measure_full(trace, rule, epoch, generator, draws=draws, compat=True)

@@ -178,6 +178,19 @@ class _worker_environment:
                 os.environ[name] = value
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """What this process computes meanwhile has the bits that a worker gives it."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _worker(end: Connection, work: Work) -> None:
     """Take what all jobs share, then jobs until the pipe closes."""
     _die_with_parent()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from walkback.core.canonical import canonical_json, sha256
 from walkback.core.errors import BadInput, CorruptBundle, NewerSchema, UnsafePath
 from walkback.core.quantities import Measurements, join
-from walkback.store.files import inside, write_atomic
+from walkback.store.files import atomic_file, inside, write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +123,14 @@ class Bundle:
         return names[-1] if names else None
 
     def measurements(self) -> Measurements:
-        """The light tier of every epoch, and the full tier where it was measured."""
+        """The light tier of every epoch, and the full tier where it was measured.
+
+        A tier that is measured anew while we look takes the place of the one that was listed.
+        """
+        for _ in range(_LOOKS):
+            if all((self.path / name).is_file() for name in self.members("full")):
+                break
+            self.refresh()
         full = [Measurements.from_csv(self.read(name).decode()) for name in self.members("full")]
         return join([*full, self.light_tier()])
 
@@ -241,7 +248,7 @@ class Bundle:
         if set(top) & set(":\\"):
             raise BadInput(f"Not every system can unpack a folder named {top!r}.", "Give it another name.")
         _refuse_hidden(top)
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        with atomic_file(target) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in (MANIFEST, *self.members()):
                 data = (self.path / MANIFEST).read_bytes() if name == MANIFEST else self.read(name)
                 entry = zipfile.ZipInfo(f"{top}/{name}", (1980, 1, 1, 0, 0, 0))

@@ -5,18 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from walkback.core.errors import UnsafePath
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write beside the target, flush to disk, rename over it: a kill leaves the old file or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Write beside the target, flush to disk, rename over it: a kill leaves the old file or the new."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(0o644)

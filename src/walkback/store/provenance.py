@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,12 @@ def installed(name: str) -> str:
         return "not installed"
 
 
+@cache
 def commit() -> str:
-    """The commit of walkback's own source tree, with `+changes` if it has any; else `released`."""
+    """The commit of walkback's own source tree, with `+changes` if it has any; else `released`.
+
+    Asked once: what is committed while a process runs is not the code that it runs.
+    """
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return "released"

@@ -10,7 +10,6 @@ from walkback.report.answer import (
     ACCURACY,
     CLAMPED,
     GAMMA,
-    NOT_RUN,
     REFERENCE,
     RHO,
     STATE,
@@ -144,7 +143,7 @@ _KINDS = (
     "differ",
     "cannot be judged",
     "are of rules that are no reproduction",
-    f"were {NOT_RUN}",
+    "have no finished run",
 )
 
 
@@ -156,7 +155,8 @@ def _kind(point: Point) -> str:
         return other
     if point.agrees:
         return by_spread if BY_SPREAD in point.standing else agree
-    return unjudged if UNJUDGED in point.standing or "not measured" in point.standing else differ
+    judged = UNJUDGED not in point.standing and not point.standing.startswith(("not ", "diverged"))
+    return differ if judged else unjudged
 
 
 _BRIDGE = "Our own reading of a name: no reproduction is claimed, and none is contradicted."

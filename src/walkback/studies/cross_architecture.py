@@ -11,10 +11,10 @@ from walkback.judge.replay import ask
 from walkback.judge.thresholds import Thresholds
 from walkback.report import words
 from walkback.report.answer import (
+    ABSENT,
     ACCURACY,
     EXACT,
     GROWTH,
-    NOT_RUN,
     REFERENCE,
     STATE,
     TOTAL_GROWTH,
@@ -168,7 +168,7 @@ def _floor_row(label: Row, arm: Arm, answers: Answers) -> Row:
 def _ever(answers: Answers, answer: Answer, logic: str) -> str:
     """`3 of 3, from epoch 8`: seeds on which D2 fires at any epoch."""
     if not answer.bundles:
-        return NOT_RUN
+        return answer.gap
     limits, known, first = Thresholds(), 0, []
     for history in answers.histories(answer):
         said = {run.epoch: ask("D2", run, base, logic, limits).fires for run, base in history}
@@ -180,7 +180,7 @@ def _ever(answers: Answers, answer: Answer, logic: str) -> str:
 
 
 def _known(cell: str) -> bool:
-    return cell not in (NOT_RUN, _UNKNOWN)
+    return cell not in (*ABSENT, _UNKNOWN)
 
 
 def _fired(cell: str) -> bool:
@@ -190,7 +190,7 @@ def _fired(cell: str) -> bool:
 def _fires(answer: Answer) -> Row:
     judged = answer.artifact
     if judged is None:
-        return dict.fromkeys(("D1", "D2", "D3", "verdict"), NOT_RUN)
+        return dict.fromkeys(("D1", "D2", "D3", "verdict"), answer.gap)
     d1, d2, d3 = judged.verdict.reasons
     depth = "baseline" if judged.role == "baseline" else words.fires(d3)
     return {"D1": d1.seeds, "D2": d2.seeds, "D3": depth, "verdict": answer.verdict}

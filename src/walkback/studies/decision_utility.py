@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from walkback.judge.ablate import EVIDENCE, decisions
-from walkback.report.answer import NOT_RUN, Answer, Line, measured_table
+from walkback.report.answer import Answer, Line, measured_table
 from walkback.report.document import Drawing
 from walkback.report.paper_figures import draw_decisions, figure_text
 from walkback.report.table import Column, Row, Table
@@ -33,7 +33,7 @@ def table_3(answers: Answers) -> Table:
 def decided(answer: Answer) -> Row:
     """By body of evidence: `trustworthy`, `walked back`, `not known`, or that it was not run."""
     if answer.artifact is None or answer.paper is None:
-        return dict.fromkeys((*EVIDENCE, PAPER_LOGIC), NOT_RUN)
+        return dict.fromkeys((*EVIDENCE, PAPER_LOGIC), answer.gap)
     return {**decisions(answer.artifact), PAPER_LOGIC: decisions(answer.paper)["full"]}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from walkback.core.spec import Call
 from walkback.report import words
-from walkback.report.answer import NOT_RUN, Answer, over_seeds, spread_column
+from walkback.report.answer import Answer, over_seeds, spread_column
 from walkback.report.table import Column, Row, Table
 from walkback.studies.answers import Answers
 from walkback.studies.digit_sums import DATA, NET, RECIPE
@@ -56,7 +56,7 @@ def _row(answer: Answer) -> Row:
         "seeds": len(answer.runs),
         **over_seeds("accuracy", answer, lambda run: run.accuracy),
         "d3_gain": judged.verdict.reasons[2].value if judged else None,
-        "verdict": judged.verdict.verdict if judged else NOT_RUN,
+        "verdict": judged.verdict.verdict if judged else answer.gap,
     }
 
 

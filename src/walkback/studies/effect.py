@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from walkback.report import words
-from walkback.report.answer import ACCURACY, NOT_RUN, Answer, Measure
+from walkback.report.answer import ACCURACY, Answer, Measure
 from walkback.report.published import Published
 from walkback.studies.point import AGREES, Point
 
@@ -25,15 +26,23 @@ class Control(NamedTuple):
         if self.changed.runs and not self.main.runs:
             missing = f"(walkback audit {self.main_study})"
             return f"{self.change}: run, but not what it is compared with {missing}."
+        if not self.changed.runs:
+            return f"{self.change}: {self.changed.gap} (walkback audit {self.study} decides it)."
         pairs = paired(self.changed, self.main, ACCURACY)
         if not pairs:
-            return f"{self.change}: {NOT_RUN} (walkback audit {self.study} decides it)."
+            return f"{self.change}: run, but with no seed that could be compared."
         one, other = (words.mean_of([pair[side] for pair in pairs]) for side in (0, 1))
         assert one is not None and other is not None
         return (
             f"{self.change} gives {fine(one)} instead of {fine(other)} after {self._epochs} epochs "
-            f"({words.plural(len(pairs), 'seed')}): {words.points(one - other)} pp."
+            f"({words.plural(len(pairs), 'seed')}{self._lost}): {words.points(one - other)} pp."
         )
+
+    @property
+    def _lost(self) -> str:
+        """A run that diverged keeps the accuracy it had then, which is no accuracy of the rule."""
+        lost = {"changed": self.changed.diverged, "unchanged": self.main.diverged}
+        return "".join(f", {count} {side} diverged" for side, count in lost.items() if count)
 
     @property
     def _epochs(self) -> str:
@@ -62,7 +71,10 @@ def told(controls: Sequence[Control], paper: Published) -> str:
         said += f" The paper's number is what comes of {_listed(giving)}."
     if idle:
         said += f" Seeds that have the paper's number with {_listed(idle)} have it without that too."
-    return said if having else f"{said} None of these changes gives the paper's number."
+    if having:
+        return said
+    which = "these changes" if len(ran) == len(controls) else "those that were run"
+    return f"{said} None of {which} gives the paper's number."
 
 
 def _has(answer: Answer, paper: Published) -> bool:
@@ -77,7 +89,8 @@ def paired(one: Answer, other: Answer, measure: Measure) -> list[tuple[float, fl
     """A measure of both, for the seeds that both have."""
     theirs = {run.seed: measure.read(run) for run in other.runs}
     found = [(measure.read(run), theirs.get(run.seed)) for run in one.runs]
-    return [(a, b) for a, b in found if a is not None and b is not None]
+    pairs = [(a, b) for a, b in found if a is not None and b is not None]
+    return [pair for pair in pairs if not any(map(math.isnan, pair))]
 
 
 def fine(share: float) -> str:

@@ -27,7 +27,7 @@ from walkback.studies.point import AGREES, BY_SPREAD, Point
 from walkback.studies.reasons import penalised, reductions
 from walkback.studies.study import Arm
 
-ALPHA = 0.05
+ALPHA, UNKNOWN = 0.05, "not known"
 T_975 = 4.303  # Student's 97.5 % point with two degrees of freedom: three seeds and nothing else
 
 
@@ -60,7 +60,7 @@ def first_deep_layer(answers: Answers) -> str:
     exact = [_at("alignment.cosine@1", layer) for layer in range(1, five_rule.DEPTH + 1)]
     first, *others = (mean(dfa, measure) for measure in exact)
     if first is None or None in others:
-        return f"How DFA's deep cosine is spread over layers: {NOT_RUN}."
+        return f"How DFA's deep cosine is spread over layers: {dfa.gap or UNKNOWN}."
     early = mean(dfa.at(1), exact[0])
     begins = "" if early is None else f", and {words.cosine(early)} after the first epoch"
     rest = words.listed([words.cosine(value) for value in others])
@@ -87,12 +87,17 @@ def penalty_readings(answers: Answers) -> str:
     for reading in penalty_reduction.READINGS:
         answer = penalty_reduction.read_as(answers, penalty.WEIGHTS[-1], reading)
         points = [penalised(answers, answer, measure) for measure in measures]
+        if not answer.runs:
+            told.append(f"{reading}: {answer.gap}")
+            continue
+        known = [p for p in points if not p.standing.startswith(("not ", "diverged"))]
         agree, wide = (
             sum(p.agrees for p in points),
             sum(p.agrees and p.standing != AGREES for p in points),
         )
-        note = f", of which {wide} with {BY_SPREAD}" * bool(wide)
-        told.append(f"{reading}: {f'{agree}{note} ({seeds_of(answer)})' if answer.runs else NOT_RUN}")
+        notes = f", of which {wide} with {BY_SPREAD}" * bool(wide)
+        notes += f" of {words.plural(len(known), 'known one')}" * (len(known) < len(points))
+        told.append(f"{reading}: {agree}{notes} ({seeds_of(answer)})")
     names = "; ".join(measure.header for measure in measures)
     return (
         "The paper does not say what its penalty is summed and averaged over. So many of its "
@@ -110,7 +115,7 @@ def penalty_layers(answers: Answers) -> str:
         cosines = [mean(answer, _at("alignment.cosine@1", n)) for n in (1, *deeper)]
         rest = words.mean_of(cosines[1:])
         if cosines[0] is None or rest is None:
-            told.append(f"{reading}: {NOT_RUN}")
+            told.append(f"{reading}: {answer.gap or UNKNOWN}")
             continue
         told.append(
             f"{reading}: {words.cosine(cosines[0])} and {words.cosine(rest)} ({_outside(answer, deeper)})"
@@ -174,11 +179,13 @@ def stem_effect(answers: Answers) -> str:
 
 def border_effect(answers: Answers) -> str:
     """What each border makes of the rules: the scale is the input's doing too."""
-    told = []
+    told, missing = [], []
     for arm, usual in ((border.SHORT, penalty.ARM), (border.LONG, five_rule.ARM)):
         for rule in arm.rules:
             both = answers.without_and_with(usual, rule, arm)
-            if both[0].verdict != both[1].verdict and all(answer.runs for answer in both):
+            if not all(answer.runs for answer in both):
+                missing.append(f"{both[1].name} for {arm.recipe['epochs']} epochs")
+            elif both[0].verdict != both[1].verdict:
                 sides = " instead of ".join(
                     f"{a.verdict} (‖h_L‖ {_size(a)}{_gained(a)})" for a in reversed(both)
                 )
@@ -189,6 +196,8 @@ def border_effect(answers: Answers) -> str:
     if not ran:
         return f"The border of crops under DFA: {NOT_RUN}."
     change = "; ".join(told) if told else "none"
+    if missing:
+        change += f" (not run with both borders: {', '.join(missing)})"
     agreeing = [
         f"{name}: {words.listed(_agreeing(answers, arm))}"
         for name, arm in zip(border.BORDERS, (five_rule.ARM, border.LONG), strict=True)
@@ -238,8 +247,10 @@ def open_depth(answers: Answers) -> str:
     judged = [(a, a.artifact.verdict.reasons[2]) for a in five_rule.counted(answers) if a.artifact]
     if not judged:
         return f"Whether seeds agree about depth: {NOT_RUN}."
-    told = []
+    told, unknown = [], []
     for answer, depth in judged:
+        if depth.fires is None and depth.status != "open":
+            unknown.append(answer.name)
         if depth.status == "open" and depth.interval is not None and answer.case is not None:
             pairs = [
                 (run.accuracy, base.accuracy)
@@ -249,11 +260,13 @@ def open_depth(answers: Answers) -> str:
             gains = [one - other for one, other in pairs if one is not None and other is not None]
             low, high = map(words.points, depth.interval)
             told.append(f"{answer.name} gains {', '.join(map(words.points, gains))} pp ([{low}, {high}])")
+    lost = f" Of {words.listed(unknown)} depth is not known." if unknown else ""
     if not told:
-        return "Depth is decided for all rules of Table 1 that were run."
+        which = "all other rules" if unknown else "all rules"
+        return f"Depth is decided for {which} of Table 1 that were run.{lost}"
     return (
         "Depth is left open where the interval over seeds holds the threshold of two points, though every "
-        f"seed may lie on one side of it. Seed by seed, {'; '.join(told)}."
+        f"seed may lie on one side of it. Seed by seed, {'; '.join(told)}.{lost}"
     )
 
 

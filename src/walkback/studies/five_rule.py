@@ -9,6 +9,7 @@ from walkback.core.spec import Call
 from walkback.judge.ablate import decisions
 from walkback.report import words
 from walkback.report.answer import (
+    ABSENT,
     ACCURACY,
     CLAMPED,
     EXACT,
@@ -176,7 +177,7 @@ def _decided(answer: Answer) -> Row:
     name, artifact, paper = key_of(answer), answer.artifact, answer.paper
     row = {"quo_paper": STATUS_QUO.get(name, ""), "protocol_paper": PROTOCOL.get(name, "")}
     if artifact is None or paper is None:
-        return {**row, "quo": NOT_RUN, "protocol": NOT_RUN, "artifact": NOT_RUN}
+        return {**row, **dict.fromkeys(("quo", "protocol", "artifact"), answer.gap)}
     if artifact.role == "baseline":
         return {**row, "quo": "baseline", "protocol": "baseline", "artifact": "baseline"}
     return {
@@ -189,11 +190,12 @@ def _decided(answer: Answer) -> Row:
 
 def count_walked_back(decided: Sequence[str]) -> str:
     """`2 of 4 (1 not run, 1 not decided)`: what is not decided is never counted as trusted."""
-    ran = [word for word in decided if word != NOT_RUN]
+    ran = [word for word in decided if word not in ABSENT]
     back = sum(word == "walked back" or word.startswith("FAIL") for word in ran)
     trusted = sum(word in ("trustworthy", "PASS") for word in ran)
-    absent, undecided = len(decided) - len(ran), len(ran) - back - trusted
-    notes = [f"{absent} {NOT_RUN}"] * bool(absent) + [f"{undecided} not decided"] * bool(undecided)
+    others = {word: list(decided).count(word) for word in ABSENT}
+    others["not decided"] = len(ran) - back - trusted
+    notes = [f"{count} {word}" for word, count in others.items() if count]
     if not ran:
         return NOT_RUN
     return f"{back} of {len(ran)}" + (f" ({', '.join(notes)})" if notes else "")

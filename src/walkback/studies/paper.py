@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from walkback.judge.ablate import EVIDENCE
 from walkback.judge.replay import DETECTORS
 from walkback.report import words
-from walkback.report.answer import CLAMPED, EXACT, NOT_RUN, NULL_P, VALIDITY, Answer, Measure
+from walkback.report.answer import ABSENT, CLAMPED, EXACT, NOT_RUN, NULL_P, VALIDITY, Answer, Measure
 from walkback.report.document import Drawing
 from walkback.report.published import NUMBERS, RUNS, published
 from walkback.report.table import Column, Row, Table
@@ -155,7 +156,7 @@ def _numbers(answer: Answer, measures: Sequence[Measure]) -> str:
 
 def _evidence_counts(answers: Answers) -> str:
     decided = {a.name: decision_utility.decided(a) for a in five_rule.counted(answers)}
-    ran = {name: row for name, row in decided.items() if row["full"] != NOT_RUN}
+    ran = {name: row for name, row in decided.items() if row["full"] not in ABSENT}
     if not ran:
         return NOT_RUN.capitalize() + "."
     count = five_rule.count_walked_back
@@ -212,15 +213,16 @@ def progress_table(answers: Answers) -> Table:
     for study in (*PARTS, STUDY):
         names = [spec.name for spec in study.runs(answers.data)]
         held = [answers.bundles[name] for name in names if name in answers.bundles]
-        finished = sum(bundle.finished for bundle in held)
-        counts = (len(names), finished, len(held) - finished, len(names) - len(held))
+        states = Counter(bundle.status["state"] for bundle in held)
+        ended = [states["finished"], states["diverged"]]
+        counts = (len(names), *ended, len(held) - sum(ended), len(names) - len(held))
         rows.append({"study": study.name, **dict(zip(_COUNTS, counts, strict=True))})
     columns = (Column("study", ("study",), numeric=False), *(Column(key, (key,)) for key in _COUNTS))
     caption = "Studies share runs; the last row counts each of them once."
     return Table("progress", caption, columns, ("study", *_COUNTS), tuple(rows))
 
 
-_COUNTS = ("runs", "finished", "running", NOT_RUN)
+_COUNTS = ("runs", "finished", "diverged", "running", NOT_RUN)
 
 
 def published_table() -> Table:

@@ -9,7 +9,6 @@ from walkback.report.answer import (
     ACCURACY,
     CLAMPED,
     EXACT,
-    NOT_RUN,
     NULL_P,
     RHO,
     STATE,
@@ -73,7 +72,7 @@ def depth_of(answer: Answer) -> Row:
     """What its blocks gain over frozen ones, and its verdict."""
     judged = answer.artifact
     if judged is None:
-        return {"gain": None, "gain_gap": NOT_RUN, "verdict": NOT_RUN}
+        return {"gain": None, "gain_gap": answer.gap, "verdict": answer.gap}
     if judged.role == "baseline":
         return {"gain": None, "gain_gap": "", "verdict": "baseline"}
     depth = judged.verdict.reasons[2]

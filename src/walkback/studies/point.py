@@ -38,6 +38,8 @@ class Point:
             return str(row["value_gap"])
         if not self.comparable:
             return "not a reproduction"
+        if self.answer.diverged:
+            return f"diverged in {self.answer.diverged} of {len(self.answer.runs)} seeds"
         said = compare(self.paper, row["value_median" if self.paper.rough else "value"], row["value_sd"])
         return f"{said}{self._seeds_apart}" if self.paper.rough and said == AGREES else said
 

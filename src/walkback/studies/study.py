@@ -86,15 +86,18 @@ class Study:
 
 def run_rows(states: Mapping[RunSpec, str]) -> Table:
     """One row per rule and recipe, with the number of seeds in each state; `not run` is a state too."""
-    counted: dict[tuple[str, str, int, int, str], Counter[str]] = {}
+    counted: dict[tuple[str, ...], Counter[str]] = {}
     for spec, state in states.items():
-        key = (str(spec.rule), str(spec.net), spec.epochs, spec.batch, spec.schedule)
+        recipe = (str(spec.epochs), str(spec.batch), spec.schedule, f"{spec.lr:g}")
+        key = (str(spec.rule), str(spec.net), str(spec.data), *recipe)
         counted.setdefault(key, Counter())[state] += 1
-    fields = ("rule", "net", "epochs", "batch", "schedule", *STATES)
+    fields = ("rule", "net", "data", "epochs", "batch", "schedule", "rate", *STATES)
     rows = [
         dict(zip(fields, (*key, *(counts[state] for state in STATES)), strict=True))
         for key, counts in counted.items()
     ]
-    columns = tuple(Column(name, (name,), numeric=name in ("epochs", "batch", *STATES)) for name in fields)
+    columns = tuple(
+        Column(name, (name,), numeric=name in ("epochs", "batch", "rate", *STATES)) for name in fields
+    )
     caption = "Every run of the study, by how far it is: the number of seeds in each state."
     return Table("runs", caption, columns, fields, tuple(rows))
