@@ -77,6 +77,13 @@ def test_an_export_that_is_broken_off_leaves_the_file_that_was_there(bundle, tmp
     assert not list(tmp_path.glob(".tmp-*"))
 
 
+def test_an_export_refuses_what_is_no_file_and_what_has_no_folder(bundle, tmp_path):
+    with pytest.raises(BadInput, match="is there and is no file"):
+        bundle.export(tmp_path)
+    with pytest.raises(BadInput, match="There is no folder"):
+        bundle.export(tmp_path / "none" / "run.zip")
+
+
 def test_a_newer_schema_says_update(bundle):
     manifest = json.loads((bundle.path / "bundle.json").read_text())
     (bundle.path / "bundle.json").write_bytes(_write_manifest({**manifest, "schema": 99}))

@@ -35,6 +35,7 @@ from walkback.studies import (
     bridges_and_ep,
     controls,
     cross_architecture,
+    decision_utility,
     feedback_draw,
     findings,
     five_rule,
@@ -208,9 +209,20 @@ def test_steps_of_rho_are_compared_over_the_seeds_that_were_measured_with_both(c
     assert "is not measured (walkback audit perturbation-step decides it)" in why
 
 
+def _without_a_number(run):
+    table = type(run.measurements)([*run.measurements])
+    table.readings = [
+        r._replace(value=math.nan, status="nan") if r.quantity == "perturbation.rho_compat@1" else r
+        for r in table.readings
+    ]
+    return replace(run, measurements=table)
+
+
 def test_a_fixed_step_that_gives_the_papers_rho_is_said_to(answers):
     paper_rho = published("dfa, converged", "rho")
     dfa = answers.one(five_rule.ARM, "dfa")
+    lost = replace(dfa, case=replace(dfa.case, runs=[_without_a_number(run) for run in dfa.runs]))
+    assert perturbation_step.statement(lost, paper_rho) == "By a fixed step ρ is not a number."
     near, far = (paper_rho._replace(value=value, sd=0.01) for value in (0.0, 0.5))
     assert perturbation_step.statement(dfa, near).endswith("(3 seeds): agrees.")
     assert "differs by −0.500" in perturbation_step.statement(dfa, far)
@@ -238,7 +250,9 @@ def test_a_seed_that_diverged_agrees_with_nothing(copied):
     points = {point.what: point for point in agreement.points_of(Answers(copied, DATA))}
     assert points["dfa, accuracy"].standing == "diverged in 1 of 3 seeds"
     assert not points["dfa, accuracy"].agrees
-    assert "1 unchanged diverged): " in points["dfa, accuracy"].why
+    why = points["dfa, accuracy"].why
+    assert "100 epochs (3 seeds, 1 unchanged diverged): " in why
+    assert "100 epochs (1 seed): " in why, "seed 42 of the constant rate is compared with seed 42 alone"
     assert " cannot be judged" in agreement.agreement_table(Answers(copied, DATA)).caption
 
 
@@ -252,6 +266,15 @@ def test_a_rule_that_is_still_training_is_running_and_not_not_run(copied, answer
     assert {row[key] for key in ("accuracy_gap", "quo", "protocol", "artifact")} == {"running"}
     (counts,) = rows_of(tables["table-1-counts"], rules="all five")
     assert counts["artifact"] == "2 of 4 (1 running)"
+    (drawing,) = decision_utility.figures(Answers(copied, DATA))
+    assert b"running" in save_figure("figure-5", drawing.draw, ["svg"])["svg"]
+    found = Answers(copied, DATA)
+    first = rows_of(
+        temporal_replay.first_table(found)[0], rule="dfa", recipe=found.one(five_rule.ARM, "dfa").recipe
+    )
+    assert {row["D1_gap"] for row in first} == {"running"}
+    one = found.one(five_rule.ARM, "dfa").of_seeds({42})
+    assert (one.running, one.gap) == (1, "running")
     progress = rows_of(paper.progress_table(Answers(copied, DATA)), study="five-rule")[0]
     assert (progress["finished"], progress["running"], progress["not run"]) == (12, 3, 0)
 
@@ -586,7 +609,7 @@ def test_a_rule_whose_seeds_disagree_about_depth_is_shown_seed_by_seed(tmp_path)
             shutil.rmtree(store.path / spec.name)
     said = findings.open_depth(Answers(store, DATA))
     assert said == (
-        "Depth is decided for all other rules of Table 1 that were run. Of dfa depth is not known."
+        "Depth is decided for 0 of the 1 rules of Table 1 that were run. Of dfa depth is not known."
     ), "no baseline, no depth"
 
 

@@ -13,6 +13,7 @@ from walkback.cli.output import Json, Logic, StoreOption, counted, emit_json, sa
 if TYPE_CHECKING:
     from walkback.core.spec import RunSpec
     from walkback.data import Dataset
+    from walkback.judge.assemble import Judged
     from walkback.run.many import RunFailure
     from walkback.run.plan import Identified
     from walkback.store import Store
@@ -82,17 +83,17 @@ def _measure_in_full(
     study: Study, data: Mapping[str, Dataset], store: Store, json: bool
 ) -> list[RunFailure]:
     """The full tier where the study wants it and it is not there yet; where it could not be had."""
-    from walkback.core.errors import WalkbackError
     from walkback.run.full import measure_missing
     from walkback.run.many import RunFailure
+    from walkback.run.pool import told
 
     failures = []
     for spec, epochs in study.full_epochs(data).items():
         bundle = store.find(spec.name)
         try:
             done = measure_missing(bundle, epochs) if bundle is not None else []
-        except WalkbackError as error:
-            failures.append(RunFailure(spec, error))
+        except Exception as error:
+            failures.append(RunFailure(spec, *told(error)))
             say(str(failures[-1]))
             continue
         if done and not json:
@@ -205,7 +206,6 @@ def _show_answer(
     from walkback.judge.assemble import judge_bundles, unmeasured_names, with_measured
     from walkback.judge.naming import names_of
     from walkback.report import write_report
-    from walkback.report.terminal import verdict_table
     from walkback.studies.answers import Answers
 
     specs = study.runs(data)
@@ -244,14 +244,27 @@ def _show_answer(
             }
         )
         return exit_code(failures)
+    _print_answer(judged, missing, len(specs), unmeasured, failures, page)
+    return exit_code(failures)
+
+
+def _print_answer(
+    judged: Sequence[Judged],
+    missing: Sequence[str],
+    planned: int,
+    unmeasured: Sequence[str],
+    failures: Sequence[RunFailure],
+    page: Path,
+) -> None:
+    from walkback.report.terminal import verdict_table
+
     console = stdout_console()
     console.print(verdict_table(judged))
     if missing:
-        console.print(f"Not run yet: {len(missing)} of {len(specs)} runs.")
+        console.print(f"Not run yet: {len(missing)} of {planned} runs.")
     for name in unmeasured:
         console.print(f"Not measured yet: {name}", soft_wrap=True)
     for failure in failures:
         reason = failure.error or "a bug in walkback; the lines above say where."
         console.print(f"Failed: {failure.spec.name}: {reason}", soft_wrap=True)
     console.print(f"Report: {page}", soft_wrap=True)
-    return exit_code(failures)

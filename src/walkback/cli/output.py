@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from walkback.core.spec import RunSpec
 
 INCOMPLETE, INTERNAL, INTERRUPTED, PIPE = 3, 4, 130, 141
-AN_HOUR = 3600.0
+A_WHILE, SOME_HOURS = 10.0, 1e4  # seconds
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Folder of bundles.")]
@@ -75,6 +76,7 @@ class RunProgress:
     def __init__(self, steps: Mapping[RunSpec, int], done: Container[RunSpec] = ()) -> None:
         self._lengths = steps
         self._steps = {spec: length for spec, length in steps.items() if spec in done}
+        self._made, self._moved = 0, 0.0
         self._bars: dict[RunSpec, Any] = {}
 
     @contextlib.contextmanager
@@ -92,9 +94,10 @@ class RunProgress:
             TaskProgressColumn(),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         )
-        # A step of one net may take ten times that of another: half a minute says nothing of a day.
+        # A step of one net may take ten times that of another: half a minute says nothing of a day. rich
+        # estimates from at most 1000 advances, so that the bar of all runs is moved now and then.
         bars = Progress(
-            *columns, console=Console(stderr=True), transient=True, speed_estimate_period=AN_HOUR
+            *columns, console=Console(stderr=True), transient=True, speed_estimate_period=SOME_HOURS
         )
         with bars as self._progress:
             total, done = sum(self._lengths.values()), sum(self._steps.values())
@@ -105,7 +108,12 @@ class RunProgress:
         """A run that is over has nothing left, wherever it stopped; one that failed is named at once."""
         if failure is not None:
             say(str(failure))
-        self(spec, self._lengths[spec], self._lengths[spec])
+        if self._progress is not None:
+            self._leave_out(self._lengths[spec] - self._steps.get(spec, 0))
+            self._steps[spec] = self._lengths[spec]
+            self._move()
+            if spec in self._bars:
+                self._progress.update(self._bars[spec], visible=False)
 
     def __call__(self, spec: RunSpec, step: int, steps: int) -> None:
         if self._progress is None:
@@ -113,6 +121,20 @@ class RunProgress:
         if spec not in self._bars:
             label = f"{spec.net.name} {spec.rule.name} seed {spec.seed}"
             self._bars[spec] = self._progress.add_task(label, total=steps)
+            self._leave_out(step - 1)  # what it has from before took no time now
+            self._steps[spec] = step - 1
         self._progress.update(self._bars[spec], completed=step, visible=step < steps)
-        self._progress.advance(self._all, step - self._steps.get(spec, 0))
+        self._made += step - self._steps[spec]
         self._steps[spec] = step
+        if time.monotonic() - self._moved > A_WHILE:
+            self._move()
+
+    def _move(self) -> None:
+        assert self._progress is not None
+        self._progress.advance(self._all, self._made)
+        self._made, self._moved = 0, time.monotonic()
+
+    def _leave_out(self, steps: int) -> None:
+        """Steps that will not be made here: the rate of those that are must not be taken over them."""
+        assert self._progress is not None
+        self._progress.update(self._all, total=(self._progress.tasks[0].total or 0) - steps)

@@ -31,8 +31,12 @@ class Answer:
     name: str
     spec: Mapping[str, Any]
     planned: int
-    running: int = 0
+    running_seeds: frozenset[int] = frozenset()
     case: Case | None = None
+
+    @property
+    def running(self) -> int:
+        return len(self.running_seeds)
 
     @property
     def runs(self) -> list[Evidence]:
@@ -92,10 +96,15 @@ class Answer:
         return replace(few, planned=min(self.planned, other.planned))
 
     def of_seeds(self, seeds: Container[int | None]) -> Answer:
-        if self.case is None:
-            return self
         kept = [place for place, run in enumerate(self.runs) if run.seed in seeds]
-        return replace(self, case=self.case.only(kept) if kept else None)
+        running = frozenset(seed for seed in self.running_seeds if seed in seeds)
+        case = self.case.only(kept) if self.case is not None and kept else None
+        return replace(self, case=case, running_seeds=running)
+
+
+def gap_of(answers: Sequence[Answer]) -> str:
+    """Why none of them has anything to show."""
+    return RUNNING if any(answer.running for answer in answers) else NOT_RUN
 
 
 @dataclass(frozen=True)

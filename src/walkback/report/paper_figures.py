@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from walkback.judge.thresholds import Thresholds
 from walkback.report import words
 from walkback.report.answer import (
+    ABSENT,
     ACCURACY,
     EXACT,
     GAMMA,
@@ -228,8 +229,13 @@ def draw_thresholds(names: Mapping[str, str], groups: Mapping[str, str], curves:
     return figure
 
 
-_SIGNS = {"trustworthy": "✓", "walked back": "✗", "not known": "?", NOT_RUN: NOT_RUN}
-_SHADES = {"trustworthy": "#cfe8f5", "walked back": "#f2b58a", "not known": "#eeeeee", NOT_RUN: "white"}
+_SIGNS = {"trustworthy": "✓", "walked back": "✗", "not known": "?", **{gap: gap for gap in ABSENT}}
+_SHADES = {
+    "trustworthy": "#cfe8f5",
+    "walked back": "#f2b58a",
+    "not known": "#eeeeee",
+    **dict.fromkeys(ABSENT, "white"),
+}
 
 
 def draw_decisions(table: Table, evidence: Sequence[str]) -> Figure:
@@ -259,12 +265,12 @@ def draw_net(rows: Sequence[Answer]) -> Figure:
 
 
 def _named(pen: Pen, row: Answer) -> Pen:
-    return pen if row.runs else replace(pen, name=f"{pen.name} ({NOT_RUN})")
+    return pen if row.runs else replace(pen, name=f"{pen.name} ({row.gap})")
 
 
 def _verdict(row: Answer) -> str:
     if row.paper is None:
-        return NOT_RUN
+        return row.gap
     return "baseline" if row.paper.role == "baseline" else row.paper.verdict.verdict
 
 
@@ -297,7 +303,7 @@ def _dots(axis: Axes, place: float, row: Answer, measure: Measure, whose: str = 
     """Seeds as filled marks and a bar at their middle, or in words why there is nothing to see."""
     pen, values = _PENS.get(row.name, Pen("", _INK, "o", "-")), _values(row, measure)
     if all(map(math.isnan, values)):
-        gap, where = NOT_RUN if not row.runs else "not applicable", axis.get_yaxis_transform()
+        gap, where = row.gap or "no number", axis.get_yaxis_transform()
         axis.text(0.03, place, whose + gap, transform=where, va="center", fontsize=6.5, color=_GREY)
         return
     style: dict[str, Any] = {"marker": pen.marker, "color": pen.colour, "linestyle": ""}
@@ -330,8 +336,9 @@ def _weight_names(rows: Mapping[str, Sequence[Answer]], weights: Sequence[str]) 
     """Each weight, and under it which rules were not run with it."""
     names = []
     for place, weight in enumerate(weights):
-        missing = [rule for rule, answers in rows.items() if not answers[place].runs]
-        names.append(f"λ = {weight}" + (f"\n{', '.join(missing)}: {NOT_RUN}" if missing else ""))
+        gaps = {rule: answers[place].gap for rule, answers in rows.items()}
+        missing = ", ".join(f"{rule}: {gap}" for rule, gap in gaps.items() if gap)
+        names.append(f"λ = {weight}" + f"\n{missing}" * bool(missing))
     return names
 
 
@@ -352,7 +359,7 @@ def _cell(axis: Axes, column: int, place: int, decision: str) -> None:
 
     shade, sign = _SHADES[decision], _SIGNS[decision]
     axis.add_patch(Rectangle((column, place), 1, 1, facecolor=shade, edgecolor="white", linewidth=2))
-    size, colour = (6.5, _GREY) if decision == NOT_RUN else (11, _INK)
+    size, colour = (6.5, _GREY) if decision in ABSENT else (11, _INK)
     axis.text(column + 0.5, place + 0.5, sign, ha="center", va="center", fontsize=size, color=colour)
 
 

@@ -69,7 +69,7 @@ def costs_of(
 
 @dataclass(frozen=True)
 class CostJob:
-    """What a worker needs beside the data sets, which it has from the start."""
+    """What a worker needs beside the data sets, which it was sent before."""
 
     spec: RunSpec
     device: str

@@ -1,6 +1,6 @@
 """Many runs at once, each in a process with one thread: fast on CPUs, and the same bits every time.
 
-Data sets are read once, by the caller, and handed to each worker as it starts.
+Data sets are read once, by the caller, and sent to each worker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OnProgress = Callable[[RunSpec, int, int], None]
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker needs beside the data sets, which it has from the start."""
+    """What a worker needs beside the data sets, which it was sent before."""
 
     spec: RunSpec
     store: str

@@ -210,12 +210,17 @@ def _worker(end: Connection, work: Work) -> None:
             return
         try:
             end.send(("done", work(job, held, _throttled(end))))
-        except WalkbackError as error:
-            end.send(("failed", (error, "")))
-        except OSError as error:
-            end.send(("failed", (FileTrouble.told(error), "")))
         except Exception as error:
-            end.send(("failed", (fault_of_others(error), traceback.format_exc())))
+            end.send(("failed", told(error)))
+
+
+def told(error: Exception) -> tuple[WalkbackError | None, str]:
+    """An error in words; one that is a bug, of others or of ours, with the lines that show where."""
+    if isinstance(error, WalkbackError):
+        return error, ""
+    if isinstance(error, OSError):
+        return FileTrouble.told(error), ""
+    return fault_of_others(error), "".join(traceback.format_exception(error))
 
 
 def _throttled(end: Connection) -> Report:

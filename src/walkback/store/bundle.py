@@ -248,6 +248,10 @@ class Bundle:
         if set(top) & set(":\\"):
             raise BadInput(f"Not every system can unpack a folder named {top!r}.", "Give it another name.")
         _refuse_hidden(top)
+        if target.exists() and not target.is_file():
+            raise BadInput(f"{target} is there and is no file.", "Give the name of a zip file.")
+        if not target.parent.is_dir():
+            raise BadInput(f"There is no folder {target.parent}.", "Make it first.")
         with atomic_file(target) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in (MANIFEST, *self.members()):
                 data = (self.path / MANIFEST).read_bytes() if name == MANIFEST else self.read(name)

@@ -13,6 +13,7 @@ from walkback.core.errors import UnsafePath
 
 
 def write_atomic(path: Path, data: bytes) -> None:
+    """All of it or nothing, in a folder that is made where it is not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         file.write(data)

@@ -27,7 +27,7 @@ from walkback.studies import (
 )
 from walkback.studies.answers import Answers
 from walkback.studies.five_rule import DEEP, LAYER_0
-from walkback.studies.point import BY_SPREAD, UNJUDGED, Point
+from walkback.studies.point import BY_SPREAD, Point
 
 Why = Callable[[Answer], str]
 
@@ -155,8 +155,7 @@ def _kind(point: Point) -> str:
         return other
     if point.agrees:
         return by_spread if BY_SPREAD in point.standing else agree
-    judged = UNJUDGED not in point.standing and not point.standing.startswith(("not ", "diverged"))
-    return differ if judged else unjudged
+    return differ if point.judged else unjudged
 
 
 _BRIDGE = "Our own reading of a name: no reproduction is claimed, and none is contradicted."

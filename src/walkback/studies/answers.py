@@ -76,7 +76,7 @@ class Answers:
             name=describe_rule(specs[0].rule)["label"],
             spec=specs[0].to_dict(),
             planned=len(specs),
-            running=sum(not bundle.finished for bundle in held),
+            running_seeds=frozenset(bundle.spec["seed"] for bundle in held if not bundle.finished),
             case=None if case is None else _planned(case, {spec.name for spec in specs}),
         )
 

@@ -41,7 +41,8 @@ class Control(NamedTuple):
     @property
     def _lost(self) -> str:
         """A run that diverged keeps the accuracy it had then, which is no accuracy of the rule."""
-        lost = {"changed": self.changed.diverged, "unchanged": self.main.diverged}
+        sides = {"changed": (self.changed, self.main), "unchanged": (self.main, self.changed)}
+        lost = {side: one.beside(other).diverged for side, (one, other) in sides.items()}
         return "".join(f", {count} {side} diverged" for side, count in lost.items() if count)
 
     @property

@@ -17,6 +17,7 @@ from walkback.report.answer import (
     Answer,
     Measure,
     at_layer,
+    gap_of,
 )
 from walkback.report.published import SEEDS, published
 from walkback.report.table import Column, Table
@@ -67,16 +68,17 @@ def first_deep_layer(answers: Answers) -> str:
     below = _outside(dfa, range(2, five_rule.DEPTH + 1))
     paper = published("dfa", five_rule.DEEP.paper)
     assert paper is not None and paper.seed is not None
+    own = dfa.of_seeds({paper.seed})
     clamped = [
-        mean(dfa.of_seeds({paper.seed}), _at("alignment.cosine_compat@1", layer))
+        words.cosine(mean(own, _at("alignment.cosine_compat@1", layer)))
         for layer in range(1, five_rule.DEPTH + 1)
     ]
+    read = f"; so read, ours of that seed are {words.listed(clamped)}" if own.runs else ""
     return (
         "A mean over deep layers can be one of them. DFA's exact cosine at layer 1 is "
         f"{words.cosine(first)} after {dfa.spec['epochs']} epochs ({_outside(dfa, [1])}{begins}); at "
         f"layers 2 to {five_rule.DEPTH} it is {rest} ({below}). The paper gives {paper.text} for all of "
-        f"them, as a library reads them; so read, ours of that seed are "
-        f"{words.listed([words.cosine(value) for value in clamped])}."
+        f"them, as a library reads them{read}."
     )
 
 
@@ -90,14 +92,10 @@ def penalty_readings(answers: Answers) -> str:
         if not answer.runs:
             told.append(f"{reading}: {answer.gap}")
             continue
-        known = [p for p in points if not p.standing.startswith(("not ", "diverged"))]
-        agree, wide = (
-            sum(p.agrees for p in points),
-            sum(p.agrees and p.standing != AGREES for p in points),
-        )
-        notes = f", of which {wide} with {BY_SPREAD}" * bool(wide)
-        notes += f" of {words.plural(len(known), 'known one')}" * (len(known) < len(points))
-        told.append(f"{reading}: {agree}{notes} ({seeds_of(answer)})")
+        known, wide = sum(p.judged for p in points), sum(BY_SPREAD in p.standing for p in points)
+        notes = f" of {known} that are known" * (known < len(points))
+        notes += f", of which {wide} with {BY_SPREAD}" * bool(wide)
+        told.append(f"{reading}: {sum(p.agrees for p in points)}{notes} ({seeds_of(answer)})")
     names = "; ".join(measure.header for measure in measures)
     return (
         "The paper does not say what its penalty is summed and averaged over. So many of its "
@@ -132,7 +130,7 @@ def weak_penalty(answers: Answers) -> str:
     weak_rule = penalty.RULES["dfa"][1]
     without, weak = answers.of(penalty.ARM, ("dfa", weak_rule))
     if not weak.runs:
-        return f"What {weak.name} does to scale and direction: {NOT_RUN} (walkback audit penalty)."
+        return f"What {weak.name} does to scale and direction: {weak.gap} (walkback audit penalty)."
     asked = [
         (f"Under {weak.name}", weak),
         ("Without the penalty", without),
@@ -197,7 +195,7 @@ def border_effect(answers: Answers) -> str:
         return f"The border of crops under DFA: {NOT_RUN}."
     change = "; ".join(told) if told else "none"
     if missing:
-        change += f" (not run with both borders: {', '.join(missing)})"
+        change += f" (not there with both borders: {', '.join(missing)})"
     agreeing = [
         f"{name}: {words.listed(_agreeing(answers, arm))}"
         for name, arm in zip(border.BORDERS, (five_rule.ARM, border.LONG), strict=True)
@@ -231,7 +229,7 @@ def depth_decides(answers: Answers) -> str:
     judged = [a.artifact for a in five_rule.counted(answers) if a.artifact]
     failed = [item for item in judged if item.verdict.verdict.startswith("FAIL")]
     if not judged:
-        return f"Which detector decides: {NOT_RUN}."
+        return f"Which detector decides: {gap_of(five_rule.counted(answers))}."
     fires = [{reason.check for reason in item.verdict.reasons if reason.fires} for item in failed]
     scale = sum({"D1", "D2"} <= checks for checks in fires)
     depth = sum("D3" in checks for checks in fires)
@@ -246,7 +244,7 @@ def open_depth(answers: Answers) -> str:
     """The rules of Table 1 of which depth is not decided, with what each seed gains."""
     judged = [(a, a.artifact.verdict.reasons[2]) for a in five_rule.counted(answers) if a.artifact]
     if not judged:
-        return f"Whether seeds agree about depth: {NOT_RUN}."
+        return f"Whether depth is decided: {gap_of(five_rule.counted(answers))}."
     told, unknown = [], []
     for answer, depth in judged:
         if depth.fires is None and depth.status != "open":
@@ -262,8 +260,8 @@ def open_depth(answers: Answers) -> str:
             told.append(f"{answer.name} gains {', '.join(map(words.points, gains))} pp ([{low}, {high}])")
     lost = f" Of {words.listed(unknown)} depth is not known." if unknown else ""
     if not told:
-        which = "all other rules" if unknown else "all rules"
-        return f"Depth is decided for {which} of Table 1 that were run.{lost}"
+        rest = len(judged) - len(unknown)
+        return f"Depth is decided for {rest} of the {len(judged)} rules of Table 1 that were run.{lost}"
     return (
         "Depth is left open where the interval over seeds holds the threshold of two points, though every "
         f"seed may lie on one side of it. Seed by seed, {'; '.join(told)}.{lost}"

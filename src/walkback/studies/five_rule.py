@@ -18,6 +18,7 @@ from walkback.report.answer import (
     GROWTH,
     NOT_RUN,
     REFERENCE,
+    RUNNING,
     STATE,
     VALIDITY,
     Answer,
@@ -197,7 +198,7 @@ def count_walked_back(decided: Sequence[str]) -> str:
     others["not decided"] = len(ran) - back - trusted
     notes = [f"{count} {word}" for word, count in others.items() if count]
     if not ran:
-        return NOT_RUN
+        return RUNNING if RUNNING in decided else NOT_RUN
     return f"{back} of {len(ran)}" + (f" ({', '.join(notes)})" if notes else "")
 
 

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 from walkback.judge.ablate import EVIDENCE
 from walkback.judge.replay import DETECTORS
 from walkback.report import words
-from walkback.report.answer import ABSENT, CLAMPED, EXACT, NOT_RUN, NULL_P, VALIDITY, Answer, Measure
+from walkback.report.answer import (
+    ABSENT,
+    CLAMPED,
+    EXACT,
+    NOT_RUN,
+    NULL_P,
+    VALIDITY,
+    Answer,
+    Measure,
+    gap_of,
+)
 from walkback.report.document import Drawing
 from walkback.report.published import NUMBERS, RUNS, published
 from walkback.report.table import Column, Row, Table
@@ -114,8 +124,8 @@ def _observations(answers: Answers) -> dict[str, str]:
     every = five_rule.counts(rows).rows[0]
     dfa, penalised = answers.one(five_rule.ARM, "dfa"), answers.of(penalty.ARM, penalty.RULES["dfa"][1:])
     return {
-        "five-rule": NOT_RUN.capitalize() + "."
-        if every["quo"] == NOT_RUN
+        "five-rule": every["quo"].capitalize() + "."
+        if every["quo"] in ABSENT
         else f"The status quo walks back {every['quo']}; the protocol {every['protocol']} (logic "
         f"paper), {every['artifact']} (logic artifact).",
         "decision-utility": _evidence_counts(answers),
@@ -134,7 +144,7 @@ _DIRECTION = (CLAMPED, EXACT, VALIDITY)
 def _penalised(answer: Answer) -> str:
     """Where its credit points, and whether its blocks are worth training."""
     if not answer.runs:
-        return f"{answer.name}: {NOT_RUN}"
+        return f"{answer.name}: {answer.gap}"
     depth = penalty.depth_of(answer)
     gain = depth["gain_gap"] or f"{words.points(depth['gain'])} pp"
     return f"{answer.name}: {_numbers(answer, _DIRECTION)}, gain over frozen {gain}, {answer.verdict}"
@@ -149,7 +159,7 @@ def _verdicts_by_net(answers: Answers) -> str:
 def _numbers(answer: Answer, measures: Sequence[Measure]) -> str:
     """`deep cosine, exact +0.02, D2 r/128 3.1×10⁻⁵`, or that it was not run; the median seed's."""
     if not answer.runs:
-        return NOT_RUN
+        return answer.gap
     values = [(m, words.median_of([m.read(run) for run in answer.runs])) for m in measures]
     return ", ".join(f"{m.header} {m.show(value)}" for m, value in values)
 
@@ -158,7 +168,7 @@ def _evidence_counts(answers: Answers) -> str:
     decided = {a.name: decision_utility.decided(a) for a in five_rule.counted(answers)}
     ran = {name: row for name, row in decided.items() if row["full"] not in ABSENT}
     if not ran:
-        return NOT_RUN.capitalize() + "."
+        return gap_of(five_rule.counted(answers)).capitalize() + "."
     count = five_rule.count_walked_back
     counts = (f"{name}: {count([row[name] for row in ran.values()])}" for name in EVIDENCE)
     return f"Walked back, of {words.listed(list(ran))}: {', '.join(counts)}."
@@ -175,10 +185,10 @@ def _first_epochs(answers: Answers) -> str:
 
 def _span(rows: Sequence[Row], check: str) -> str:
     """`3–4`, `never`, or why it is not known, over the seeds that were run."""
-    ran = [row for row in rows if row[f"{check}_gap"] != NOT_RUN]
+    ran = [row for row in rows if row[f"{check}_gap"] not in ABSENT]
     known = [row for row in ran if not row[f"{check}_gap"]]
     if not known:
-        return "not known" if ran else NOT_RUN
+        return "not known" if ran else next((row[f"{check}_gap"] for row in rows), NOT_RUN)
     fired = [row for row in known if row[f"{check}_first"] is not None]
     if not fired:
         return "never"

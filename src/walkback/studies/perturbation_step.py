@@ -8,7 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from walkback.report import words
-from walkback.report.answer import CEILING, RHO, STATE, Answer, Line, Measure, deep_mean, measured_table
+from walkback.report.answer import (
+    CEILING,
+    RHO,
+    STATE,
+    Answer,
+    Line,
+    Measure,
+    deep_mean,
+    measured_table,
+    over_seeds,
+)
 from walkback.report.published import Published
 from walkback.report.table import Table
 from walkback.studies import penalty, penalty_reduction
@@ -50,8 +60,8 @@ def step_table(answers: Answers) -> list[Table]:
     caption = (
         "ρ of the deep layers by our step, 1e-3 of ‖h‖, and by one of 1e-3 whatever ‖h‖ is, along the same "
         "32 directions of the same 128 rows, in float32. A ceiling is what the exact gradient reads by the "
-        "same step; a row whose loss a step does not move reads 0. The last reading of the penalty is that "
-        "of the study penalty-reduction."
+        "same step; a row whose loss the fixed step does not move reads 0. The last reading of the penalty "
+        "is that of the study penalty-reduction."
     )
     return [measured_table("perturbation-step", caption, lines, [RULE], MEASURES)]
 
@@ -67,7 +77,9 @@ def statement(answer: Answer, paper: Published) -> str:
     both = with_both(answer)
     fixed, ceiling, usual = (mean(both, measure) for measure in (FIXED, FIXED_CEILING, RHO))
     if fixed is None:
-        return "By a fixed step ρ is not measured (walkback audit perturbation-step decides it)."
+        gap = over_seeds("fixed", both, FIXED.read)["fixed_gap"]
+        hint = f" (walkback audit {STUDY.name} decides it)" if "not measured" in gap else ""
+        return f"By a fixed step ρ is {gap}{hint}."
     standing = Point("", paper, both, FIXED).standing
     return (
         "By a step of 1e-3 whatever ‖h‖ is, along the same directions, ρ is "

@@ -51,6 +51,11 @@ class Point:
         return f", {near} of {len(values)} seeds" if near < len(values) else ""
 
     @property
+    def judged(self) -> bool:
+        """Whether there is a number of ours that can be held against the paper's."""
+        return not self._row["value_gap"] and not self.answer.diverged and UNJUDGED not in self.standing
+
+    @property
     def agrees(self) -> bool:
         return self.standing.startswith(AGREES)
 

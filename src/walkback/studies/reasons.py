@@ -21,6 +21,7 @@ from walkback.report.answer import (
     Answer,
     Measure,
     at_layer,
+    over_seeds,
 )
 from walkback.report.published import published, unclamped
 from walkback.studies import (
@@ -280,7 +281,7 @@ def of_reductions(answers: Answers, measure: Measure) -> str:
     return " ".join(
         f"{told}: {point.measured} ({seeds_of(answer)}), {point.standing}."
         if point.answer.runs
-        else f"{told}: {NOT_RUN} (walkback audit penalty-reduction decides it)."
+        else f"{told}: {answer.gap} (walkback audit penalty-reduction decides it)."
         for told, answer in reductions(answers, penalty.WEIGHTS[-1])
         for point in [penalised(answers, answer, measure)]
     )
@@ -307,7 +308,9 @@ def of_rho(answer: Answer, row: str) -> str:
     paper, ceiling = published(row, "rho"), mean(answer, CEILING)
     assert paper is not None
     if ceiling is None:
-        return "Full tier not measured: walkback measure adds it." if answer.runs else ""
+        gap = over_seeds("rho", answer, CEILING.read)["rho_gap"]
+        hint = ": walkback measure adds it" if "not measured" in gap else ""
+        return f"ρ of the exact gradient: {gap}{hint}." if answer.runs else ""
     return (
         f"Our step is relative to ‖h‖, and the exact gradient reaches {words.cosine(ceiling)}. The paper "
         f"does not state its step. {perturbation_step.statement(answer, paper)}"

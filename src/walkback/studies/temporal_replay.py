@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from walkback.judge.replay import DETECTORS, first_firing, replay
 from walkback.report import words
-from walkback.report.answer import NOT_RUN, Answer
+from walkback.report.answer import NOT_RUN, RUNNING, Answer
 from walkback.report.table import Column, Row, Table
 from walkback.studies import bridges_and_ep, five_rule, penalty, schedule
 from walkback.studies.answers import Answers
@@ -53,12 +53,13 @@ def _rows(answers: Answers, answer: Answer, arm: Arm) -> Iterator[Row]:
     found = first_firing(replay(answers.histories(answer)))
     for seed in arm.seeds:
         own = {row["detector"]: row for row in found if row["seed"] == seed}
+        absent = RUNNING if seed in answer.running_seeds else NOT_RUN
         cells: dict[str, object] = {}
         for check in DETECTORS:
             row = own.get(check, {})
             known = row.get("known_epochs", 0)
             cells[f"{check}_first"], cells[f"{check}_stays"] = row.get("first"), row.get("stays_from")
-            cells[f"{check}_gap"] = NOT_RUN if not own else "" if known else "not known"
+            cells[f"{check}_gap"] = absent if not own else "" if known else "not known"
         epochs = next((row["epochs"] for row in own.values()), None)
         yield {"rule": answer.name, "seed": seed, **cells, "epochs": epochs, "recipe": answer.recipe}
 

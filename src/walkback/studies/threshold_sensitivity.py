@@ -123,7 +123,7 @@ def _row(answers: Answers, values: Values, name: str, value: float) -> Row:
         k: v for group, seen in values[name].items() for k, v in _rate(group, name, seen, value).items()
     }
     verdicts = {
-        f"{answer.name}_verdict": NOT_RUN
+        f"{answer.name}_verdict": answer.gap
         if answer.case is None
         else answer.case.judge(logic=_logic(name), thresholds=thresholds).verdict.verdict
         for answer in answers.of(five_rule.ARM, ("bp", "dfa"))
