@@ -648,6 +648,18 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
     )
 
 
+def test_a_change_that_agrees_by_our_own_spread_alone_is_named_with_that(tmp_path):
+    store, reached = Store(tmp_path), {42: 0.21, 123: 0.25, 456: 0.27}
+    for spec in bridges_and_ep.ARM.plan(DATA["cifar10"]):
+        if spec.rule.name == "ep":
+            few = spec.rule.params.get("solver") == "gd"
+            write_run(store, spec, accuracy=reached[spec.seed] if few else 0.59)
+    points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
+    assert "by the paper's spread; with our own spread counted in, a hurried solver" in (
+        points["ep, accuracy"].why
+    )
+
+
 def test_a_change_is_not_credited_with_a_number_that_the_same_seeds_have_without_it(tmp_path):
     store = Store(tmp_path)
     reached = ((penalty.ARM, {42: 0.613, 123: 0.58, 456: 0.57}), (batch_size.ARM, {42: 0.616}))
