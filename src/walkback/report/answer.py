@@ -200,7 +200,8 @@ def over_seeds(key: str, answer: Answer, read: Read) -> Row:
     """Mean, standard deviation (n − 1) and median over seeds, or in words why there is none."""
     values = [read(run) for run in answer.runs]
     gap = answer.gap or words.gaps([_gap(value) for value in values])
-    found = (words.mean_of(values), words.sd_of(values), words.median_of(values), gap)
+    spread = (words.mean_of(values), words.sd_of(values), words.median_of(values))
+    found = (*((None,) * len(spread) if gap else spread), gap)
     return {key + part: value for part, value in zip(_SPREAD, found, strict=True)}
 
 

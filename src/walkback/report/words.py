@@ -95,26 +95,23 @@ def listed(things: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def numbers(values: Sequence[float | None]) -> list[float]:
-    """Those that are numbers, infinite ones among them."""
-    return [value for value in values if value is not None and not math.isnan(value)]
-
-
 def mean_of(values: Sequence[float | None]) -> float | None:
-    """Mean over seeds; None if any seed has no number, so that a gap is seen."""
-    known = numbers(values)
+    """Mean over seeds; None if any seed has none, so that a gap is seen, and NaN if any is not a number."""
+    known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
 
 
 def median_of(values: Sequence[float | None]) -> float | None:
-    """The median seed's; None if any seed has no number."""
-    known = numbers(values)
-    return median(known) if known and len(known) == len(values) else None
+    """The median seed's; None if any seed has none, NaN if any is not a number."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    return math.nan if any(map(math.isnan, known)) else median(known)
 
 
 def sd_of(values: Sequence[float | None]) -> float | None:
     """Standard deviation over seeds (n − 1); None for one seed or with a gap."""
-    known = numbers(values)
+    known = [value for value in values if value is not None]
     complete = len(known) == len(values) and len(known) > 1
     return stdev(known) if complete and all(map(math.isfinite, known)) else None
 

@@ -107,7 +107,9 @@ def fine(share: float) -> str:
 
 
 def mean(answer: Answer, measure: Measure) -> float | None:
-    return words.mean_of([measure.read(run) for run in answer.runs])
+    """Over its seeds; None where one of them has no number."""
+    found = words.mean_of([measure.read(run) for run in answer.runs])
+    return None if found is None or math.isnan(found) else found
 
 
 def seeds_of(answer: Answer) -> str:
