@@ -128,6 +128,20 @@ def test_a_run_that_fails_costs_neither_the_others_nor_their_full_tier_nor_the_r
     assert json.loads(capsys.readouterr().out)["failed"] == {}
 
 
+def test_a_full_tier_that_cannot_be_written_costs_no_report(tiny, tmp_path, capsys, monkeypatch):
+    def full_disk(bundle, epochs):
+        raise OSError(28, "No space left on device", str(bundle.path))
+
+    monkeypatch.setattr("walkback.run.full.measure_missing", full_disk)
+    out = tmp_path / "report"
+    command = ["audit", "tiny", "--store", str(tmp_path / "runs"), "--out", str(out), "--json"]
+    assert run(command) == 3
+    shown = capsys.readouterr()
+    answer = json.loads(shown.out)
+    assert len(answer["failed"]) == 6 and answer["finished"] == 6 and (out / "report.html").is_file()
+    assert "No space left" in shown.err and "Traceback" not in shown.err
+
+
 def test_an_empty_store_and_an_unknown_study_are_said_in_one_sentence(tiny, tmp_path, capsys):
     assert run(["audit", "tiny", "--store", str(tmp_path / "none"), "--judge-only"]) == 2
     assert "There is no store at" in capsys.readouterr().err, "a name with a typo is not to be trained into"

@@ -35,7 +35,7 @@ def measure_full(
 ) -> Measurements:
     """Nudging, perturbation correlation, parameter cosine, direction stability and nulls.
 
-    With `compat` also ρ by a fixed step, along the same directions; this costs half as much again.
+    With `compat` also ρ by a fixed step, along the same directions: 64 evaluations of a layer beside 108.
     """
     table = Measurements()
     credits = rule.credits(trace)
