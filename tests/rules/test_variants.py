@@ -345,3 +345,33 @@ def test_feedback_of_another_seed_is_that_runs_feedback_and_nothing_else(tmp_pat
 def test_a_rule_that_draws_nothing_has_no_feedback_of_another_seed(net, batch):
     with pytest.raises(NotApplicable, match="bp draws no feedback"):
         ready_rule("bp+feedback(3)", net, *batch)
+
+
+def test_under_an_offset_each_block_learns_by_the_feedback_of_the_state_it_reads(net, batch):
+    """The same gradients as plain DFA gives once each matrix is moved up by one block."""
+    plain, offset = ready_rule("dfa", net, *batch), ready_rule("dfa+offset", net, *batch)
+    drawn = [plain.get_buffer(f"feedback_{layer}").clone() for layer in range(len(net.blocks) + 1)]
+    before = gradients(plain, net, *batch)
+    found = gradients(offset, net, *batch)
+    for layer in range(1, len(drawn)):
+        plain.get_buffer(f"feedback_{layer}").copy_(drawn[layer - 1])
+    moved = gradients(plain, net, *batch)
+    assert all(torch.equal(found[name], moved[name]) for name in moved)
+    assert any(not torch.equal(found[name], before[name]) for name in before)
+
+
+def test_an_offset_that_is_read_as_used_diagnoses_what_trains_and_one_that_is_read_by_label_does_not(
+    net, batch
+):
+    trace = net.trace(*batch, "cut")
+    for read in ("use", "label"):
+        rule = ready_rule(f"dfa+offset({read})", net, *batch)
+        pairs = zip(rule.credits(trace), rule.training_credits(trace), strict=True)
+        same = [torch.equal(shown, trained) for shown, trained in pairs]
+        assert same == [True, *[read == "use"] * len(net.blocks)]
+        assert rule.idle_feedback() == {f"inner.feedback_{len(net.blocks)}"}
+
+
+def test_there_is_no_offset_for_a_rule_whose_blocks_share_one_chain(net, batch):
+    with pytest.raises(NotApplicable, match="no credit of their own"):
+        ready_rule("bp+offset", net, *batch)

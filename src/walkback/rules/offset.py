@@ -1,0 +1,55 @@
+"""Blocks that learn by the credit of the state below them: what an index that is off by one does."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from walkback.core.errors import NotApplicable
+from walkback.nets.trace import Trace
+from walkback.rules.base import Modifier
+
+
+class Offset(Modifier):
+    """Block l, which makes h_l, is given a_{l−1}, the credit of the state it reads; the stem keeps a_0.
+
+    That is a rule like any other, as long as it is read as it is used: `read=use` diagnoses at h_l the
+    credit that trained it, a_{l−1}. `read=label` diagnoses a_l there, by the number that both have: then
+    no deep layer is compared with what it learned by, and a_L trained nothing at all.
+    """
+
+    name = "offset"
+    citation = "a control of walkback's own"
+    about = "any rule with a credit for each block, given to the block above the one it belongs to"
+    ours = "the whole control"
+    defaults = {"read": "use"}  # noqa: RUF012
+    choices = {"read": ("use", "label")}  # noqa: RUF012
+    on_backprop = False
+    _top: int | None = None  # the number of the last state, once a net is known
+
+    def setup(self, trace: Trace, generator: torch.Generator) -> None:
+        if self.wiring != "cut":
+            raise NotApplicable(f"{self.inner.name} gives its blocks no credit of their own to exchange.")
+        if len({h.shape for h in trace.states}) > 1:
+            raise NotApplicable("A credit fits the block above only where all states have one shape.")
+        self._top = trace.depth
+        self.inner.setup(trace, generator)
+
+    def draw_anew(self, trace: Trace, generator: torch.Generator) -> None:
+        self.inner.draw_anew(trace, generator)
+
+    def credits(self, trace: Trace) -> list[Tensor]:
+        credits = self.inner.credits(trace)
+        return credits if self.params["read"] == "label" else _raised(credits)
+
+    def training_credits(self, trace: Trace) -> list[Tensor]:
+        return _raised(self.inner.training_credits(trace))
+
+    def idle_feedback(self) -> set[str]:
+        """What belongs to the last state: no block reads that one. It ends in `_L`, as h_0's ends in `_0`."""
+        held = {name for name, _ in self.named_buffers() if name.endswith(f"_{self._top}")}
+        return held | super().idle_feedback()
+
+
+def _raised(credits: list[Tensor]) -> list[Tensor]:
+    return [credits[0], *credits[:-1]]
