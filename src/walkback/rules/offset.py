@@ -46,7 +46,7 @@ class Offset(Modifier):
         return _raised(self.inner.training_credits(trace))
 
     def idle_feedback(self) -> set[str]:
-        """What belongs to the last state: no block reads that one. It ends in `_L`, as h_0's ends in `_0`."""
+        """What belongs to the last state, which no block reads: it ends in `_L`, as h_0's ends in `_0`."""
         held = {name for name, _ in self.named_buffers() if name.endswith(f"_{self._top}")}
         return held | super().idle_feedback()
 
