@@ -39,6 +39,7 @@ from walkback.studies import (
     feedback_draw,
     findings,
     five_rule,
+    offset,
     paper,
     penalty,
     penalty_reduction,
@@ -509,6 +510,7 @@ def test_the_weak_penalty_is_told_beside_every_control_that_was_run(copied, answ
         "Under it, with a border of the mean colour": (border.SHORT, penalty.RULES["dfa"][1]),
         "With the penalty averaged over features": _reduced(penalty_reduction.AVERAGED, "1e-4"),
         "With that and the error summed over the batch": _reduced(penalty_reduction.ERROR_SUMMED, "1e-4"),
+        offset.OFF_BY_ONE: (offset.ARMS[offset.LABEL][1], offset.rule_of(offset.LABEL, "1e-4")),
     }
     for told, (arm, rule) in controls_of.items():
         assert told in findings.weak_penalty(answers)
@@ -525,7 +527,8 @@ def test_a_penalised_number_is_told_under_each_reading_of_the_penalty_or_said_no
 ):
     (point,) = [p for p in agreement.points_of(answers) if p.what == "dfa+penalty(0.01): ‖h_L‖"]
     assert "averaged over features: " in point.why and "not run" not in point.why
-    assert point.why.count("times the paper's") + point.why.count("agrees") == 2
+    readings = point.why.partition(offset.OFF_BY_ONE)[0]
+    assert readings.count("times the paper's") + readings.count("agrees") == 2
     take(copied, *_reduced(penalty_reduction.ERROR_SUMMED, "1e-2"))
     said = reasons.of_reductions(Answers(copied, DATA), report_answer.STATE)
     assert said.endswith("over the batch: not run (walkback audit penalty-reduction decides it).")
@@ -555,6 +558,58 @@ def test_an_error_summed_over_the_batch_makes_the_penalty_beside_it_smaller_by_t
     ]
     assert [w["over"] for w in weights] == ["sum", "mean", "mean"]
     assert weights[1]["weight"] == 1e-2 and weights[2]["weight"] == 1e-2 / 128
+
+
+def test_a_number_of_table_2_is_told_with_an_index_that_is_off_by_one_or_said_not_to_have_been_run(
+    copied, answers
+):
+    told = {point.what: point.why for point in agreement.points_of(answers)}
+    numbers = [what for what, why in told.items() if offset.OFF_BY_ONE in why]
+    assert len(numbers) == len(offset.points(answers, offset.LABEL)) + 1  # and the range of Table 1
+    label = offset.read_as(answers, offset.FIRST, offset.LABEL)
+    assert {run.epoch for run in label.runs} == {1} and len(label.runs) == 3
+    shown = offset.point_of(answers, offset.FIRST, offset.LABEL, report_answer.CLAMPED).measured
+    assert f"off by one: {shown} (3 seeds), " in told["dfa, epoch 1: deep cosine"]
+    assert "off by one: " in told["dfa, cosine of deep layers"]
+    assert "(1 seed), " in told["dfa, cosine of deep layers"].partition(offset.OFF_BY_ONE)[2], "seed 42"
+    take(copied, offset.ARMS[offset.LABEL][0], offset.rule_of(offset.LABEL))
+    told = {point.what: point.why for point in agreement.points_of(Answers(copied, DATA))}
+    assert "off by one: not run (walkback audit offset decides it)." in told["dfa, converged: ρ"]
+
+
+def test_how_many_numbers_each_reading_of_the_index_gives_is_counted_or_said_not_to_have_been_run(
+    tmp_path,
+):
+    store = Store(tmp_path)
+    assert findings.index_readings(Answers(store, DATA)).count(": not run") == 3
+    for reading, cosine in ((offset.OWN, 0.4), (offset.LABEL, 0.155)):
+        arm = offset.ARMS[reading][1]
+        strong = str(resolve_rule(offset.rule_of(reading, penalty.WEIGHTS[-1])))
+        for spec in arm.plan(DATA["cifar10"]):
+            if str(spec.rule) == strong:
+                write_run(store, spec, cosine=cosine)
+    found = Answers(store, DATA)
+    said = findings.index_readings(found)
+    counts = re.findall(r"diagnosed [^:;]*: (\d+) of 4 that are known[^;]* \(3 seeds\)", said)
+    own, label = (
+        sum(point.agrees for point in offset.points(found, reading) if point.answer.runs)
+        for reading in (offset.OWN, offset.LABEL)
+    )
+    assert counts == [str(own), str(label)] and label == own + 1
+    assert "diagnosed the same: not run." in said
+
+
+def test_both_readings_of_an_offset_are_one_training(answers):
+    """What tells them apart is the diagnosis, so that each row of one stands beside the other's."""
+    table = offset.offset_table(answers)
+    assert [row["rule"] for row in table.rows] == [name for name in offset.ROWS for _ in offset.READINGS]
+    seeds = {(row["by"], row["shown"]): row["seeds"] for row in table.rows}
+    assert seeds[offset.TOLD[offset.LABEL]] == 3 and seeds[offset.TOLD[offset.USE]] == 1
+    specs = {
+        reading: resolve_rule(offset.rule_of(reading, "1e-2")) for reading in (offset.LABEL, offset.USE)
+    }
+    assert [specs[r].plus[0].params["read"] for r in specs] == [offset.LABEL, offset.USE]
+    assert {specs[r].plus[1] for r in specs} == {resolve_rule("dfa+penalty(1e-2)").plus[0]}
 
 
 def test_what_the_border_does_to_a_verdict_is_told_where_both_were_run(tmp_path):
@@ -646,6 +701,18 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
     assert "None of these changes gives the paper's number." in reasons.of_recipes(
         Answers(store, DATA), "bp"
     )
+
+
+def test_a_frozen_net_whose_stem_dfa_trained_is_a_control_at_either_length(tmp_path):
+    store = Store(tmp_path)
+    for arm, reached in ((stem.ARM, (0.36, 0.37)), (stem.LONG, (0.42, 0.35))):
+        for spec in arm.plan(DATA[arm.data]):
+            if spec.rule.name == "frozen":
+                write_run(store, spec, accuracy=reached["dfa" in str(spec.rule)])
+    said = reasons.of_frozen(Answers(store, DATA))
+    assert "A stem trained by DFA gives .3700 instead of .3600 after 30 epochs (3 seeds): +1.0 pp." in said
+    assert "A stem trained by DFA gives .3500 instead of .4200 after 100 epochs (3 seeds): −7.0 pp." in said
+    assert "The paper's number is what comes of a stem trained by DFA (100 epochs, 3 seeds)." in said
 
 
 def test_a_change_that_agrees_by_our_own_spread_alone_is_named_with_that(tmp_path):

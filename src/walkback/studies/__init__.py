@@ -22,6 +22,7 @@ studies: Registry[Study] = Registry(
         "every-rule": "walkback.studies.every_rule:STUDY",
         "feedback-draw": "walkback.studies.feedback_draw:STUDY",
         "five-rule": "walkback.studies.five_rule:STUDY",
+        "offset": "walkback.studies.offset:STUDY",
         "paper": "walkback.studies.paper:STUDY",
         "penalty": "walkback.studies.penalty:STUDY",
         "penalty-reduction": "walkback.studies.penalty_reduction:STUDY",

@@ -22,6 +22,7 @@ from walkback.studies import (
     bridges_and_ep,
     controls,
     five_rule,
+    offset,
     penalty,
     reasons,
 )
@@ -41,12 +42,23 @@ def points_of(answers: Answers) -> list[Point]:
     early = dfa.at(1)
     dfas = (("dfa, epoch 1", early), ("dfa, converged", dfa))
 
+    def off_by_one(row: str, measure: Measure, own: Why, printed: str = "") -> Why:
+        """What is known of a net of Table 2 itself, then what another index of its blocks gives."""
+        return lambda answer: f"{own(answer)} {offset.statement(answers, row, measure, printed)}".lstrip()
+
     def of_reading(measure: Measure, own: Why) -> Why:
-        """What is known of the penalised net itself, then the other readings of its penalty."""
-        return lambda answer: f"{own(answer)} {reasons.of_reductions(answers, measure)}".lstrip()
+        """The same of the penalised net, with the other readings of its penalty between the two."""
+        others = reasons.of_reductions(answers, measure)
+        return off_by_one(strong.name, measure, lambda answer: f"{own(answer)} {others}".lstrip())
 
     def of_strong(what: str, measure: Measure, own: Why) -> Point:
         return _point(what, strong, measure, of_reading(measure, own), strong.name)
+
+    def of_dfa(what: str, measure: Measure, own: Callable[[str], Why]) -> list[Point]:
+        """A number at the first epoch and at the last."""
+        return [
+            _point(what, answer, measure, off_by_one(row, measure, own(row)), row) for row, answer in dfas
+        ]
 
     return [
         _point("bp, accuracy", bp, ACCURACY, lambda _: reasons.of_recipes(answers, "bp")),
@@ -68,21 +80,30 @@ def points_of(answers: Answers) -> list[Point]:
         _point("ep, Γ", solved, GAMMA, lambda ep: reasons.of_settling(ep, few_step)),
         _point("dfa, Γ", dfa, GAMMA, reasons.of_layer_0),
         _point("dfa, cosine of layer 0", dfa, LAYER_0, reasons.of_layer_0),
-        _point("dfa, cosine of deep layers", dfa, DEEP, reasons.of_layers),
+        _point(
+            "dfa, cosine of deep layers",
+            dfa,
+            DEEP,
+            off_by_one(offset.LAST, DEEP, reasons.of_layers, printed="dfa"),
+        ),
         _point("dfa, ‖h_L‖", dfa, STATE, lambda _: reasons.of_scale(answers)),
         _point("dfa, ‖g_L‖", dfa, REFERENCE, reasons.of_batch),
         _point("bp, ‖g_L‖", bp, REFERENCE, reasons.of_batch),
-        *(_point("‖g_L‖", answer, REFERENCE, reasons.of_batch, row) for row, answer in dfas),
+        *of_dfa("‖g_L‖", REFERENCE, lambda _: reasons.of_batch),
         of_strong("‖g_L‖", REFERENCE, reasons.of_batch),
-        *(_point("deep cosine", answer, CLAMPED, _of_cosine(row), row) for row, answer in dfas),
+        *of_dfa("deep cosine", CLAMPED, _of_cosine),
         of_strong("deep cosine", CLAMPED, lambda answer: reasons.of_clamp(answer, strong.name)),
         _point("deep cosine", early, controls.NULL[0], reasons.of_fresh, controls.FRESH),
-        *(_point("ρ", answer, RHO, _of_rho(row), row) for row, answer in dfas),
+        *of_dfa("ρ", RHO, _of_rho),
         _point(
             "ρ",
             strong,
             RHO,
-            lambda answer: reasons.of_penalised_rho(answers, answer, strong.name),
+            off_by_one(
+                strong.name,
+                RHO,
+                lambda answer: reasons.of_penalised_rho(answers, answer, strong.name),
+            ),
             strong.name,
         ),
         of_strong("‖h_L‖", STATE, lambda _: ""),

@@ -21,7 +21,7 @@ from walkback.report.answer import (
 )
 from walkback.report.published import SEEDS, published
 from walkback.report.table import Column, Table
-from walkback.studies import border, controls, five_rule, penalty, penalty_reduction, stem
+from walkback.studies import border, controls, five_rule, offset, penalty, penalty_reduction, stem
 from walkback.studies.answers import Answers
 from walkback.studies.effect import Control, mean, paired, seeds_of
 from walkback.studies.point import AGREES, BY_SPREAD, Point
@@ -125,6 +125,29 @@ def penalty_layers(answers: Answers) -> str:
     )
 
 
+def index_readings(answers: Answers) -> str:
+    """How many of Table 2's numbers each reading of an index gives, and what becomes of the deep layers."""
+    told = []
+    for reading, (by, shown) in offset.TOLD.items():
+        points = offset.points(answers, reading)
+        ran = [point for point in points if point.answer.runs]
+        if not ran:
+            told.append(f"{by}, diagnosed {shown}: {gap_of([point.answer for point in points])}")
+            continue
+        known, wide = sum(p.judged for p in ran), sum(BY_SPREAD in p.standing for p in ran)
+        notes = f" of {known} that are known" * (known < len(points))
+        notes += f", of which {wide} with {BY_SPREAD}" * bool(wide)
+        agree, seeds = sum(p.agrees for p in ran), max(len(p.answer.runs) for p in ran)
+        told.append(f"{by}, diagnosed {shown}: {agree}{notes} ({words.plural(seeds, 'seed')})")
+    count = len(offset.points(answers, offset.OWN))
+    return (
+        "The paper does not say whether a block learns by the credit of the state it makes or of the one "
+        f"it reads, nor which of the two is diagnosed. So many of the {count} numbers in its Table 2 come "
+        f"out, by whose credit a block learns: {'; '.join(told)}. The second reading compares every deep "
+        "layer with feedback that it was not trained with, and was thought of after ours had missed."
+    )
+
+
 def weak_penalty(answers: Answers) -> str:
     """Whether the smaller penalty gives back a sound scale alone, or a direction too."""
     weak_rule = penalty.RULES["dfa"][1]
@@ -136,6 +159,7 @@ def weak_penalty(answers: Answers) -> str:
         ("Without the penalty", without),
         ("Under it, with a border of the mean colour", answers.one(border.SHORT, weak_rule)),
         *reductions(answers, penalty.WEIGHTS[0]),
+        (offset.OFF_BY_ONE, offset.read_as(answers, offset.WEAK, offset.LABEL)),
     ]
     deep = range(1, five_rule.DEPTH + 1)
     told = " ".join(
@@ -308,6 +332,7 @@ FINDINGS: dict[str, Callable[[Answers], str]] = {
     "layer 1": first_deep_layer,
     "readings of the penalty": penalty_readings,
     "layers of the penalised net": penalty_layers,
+    "the index of a credit": index_readings,
     "the weak penalty": weak_penalty,
     "baselines of the penalty": penalty_baselines,
     "the stem": stem_effect,

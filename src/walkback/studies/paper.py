@@ -33,6 +33,7 @@ from walkback.studies import (
     early_epoch,
     feedback_draw,
     five_rule,
+    offset,
     penalty,
     penalty_reduction,
     perturbation_step,
@@ -66,6 +67,7 @@ PARTS = (
     penalty_reduction.STUDY,
     perturbation_step.STUDY,
     feedback_draw.STUDY,
+    offset.STUDY,
 )
 ARMS = tuple(arm for study in PARTS for arm in study.arms)
 WHY = {

@@ -1,0 +1,152 @@
+"""`offset`: the control for an index that the paper does not state. Whose credit does a block learn by?
+
+A block reads one state and makes the next. Ours learns by the credit of the state that it makes. Where it
+learns by that of the state it reads, and is diagnosed by the number of the layer all the same, every deep
+layer is compared with feedback that it was not trained with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from walkback.report import words
+from walkback.report.answer import (
+    ACCURACY,
+    CLAMPED,
+    EXACT,
+    REFERENCE,
+    RHO,
+    STATE,
+    Answer,
+    Line,
+    Measure,
+    at_layer,
+    measured_table,
+)
+from walkback.report.published import published
+from walkback.report.table import Column, Row, Table
+from walkback.studies import controls, five_rule, penalty
+from walkback.studies.answers import Answers
+from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, recipe
+from walkback.studies.effect import seeds_of
+from walkback.studies.five_rule import RULE
+from walkback.studies.point import Point
+from walkback.studies.study import SEEDS, Arm, Study
+
+OWN, LABEL, USE = READINGS = ("own", "label", "use")
+TOLD = {  # whose credit trains a block, and which one is diagnosed at its output
+    OWN: ("the state it makes", "the same"),
+    LABEL: ("the state it reads", "that of the state it makes"),
+    USE: ("the state it reads", "the same"),
+}
+FIRST, LAST = "dfa, epoch 1", "dfa, converged"
+WEAK, STRONG = (f"dfa+penalty({float(weight):g})" for weight in penalty.WEIGHTS)
+ROWS = (FIRST, LAST, WEAK, STRONG)
+
+
+def rule_of(reading: str, weight: str = "") -> str:
+    """DFA as a reading has it; with a weight, penalised."""
+    rule = "dfa" if reading == OWN else f"dfa+offset({reading})"
+    return f"{rule}+penalty({weight})" if weight else rule
+
+
+def _arms(reading: str, seeds: tuple[int, ...]) -> tuple[Arm, Arm]:
+    long = Arm((rule_of(reading),), NET, DATA, seeds, recipe(PAPER_EPOCHS), full=(1, PAPER_EPOCHS))
+    rules = tuple(rule_of(reading, weight) for weight in penalty.WEIGHTS)
+    return long, Arm(rules, NET, DATA, seeds, recipe(SHORT_EPOCHS), full=(SHORT_EPOCHS,))
+
+
+ARMS = {OWN: (controls.LONG, controls.SHORT), LABEL: _arms(LABEL, SEEDS), USE: _arms(USE, SEEDS[:1])}
+
+
+def read_as(answers: Answers, row: str, reading: str) -> Answer:
+    """The runs of a row of the paper's Table 2, or of the weaker penalty, in one reading."""
+    long, short = ARMS[reading]
+    if row in (FIRST, LAST):
+        found = answers.one(long, rule_of(reading))
+        return found.at(1) if row == FIRST else found
+    weight = penalty.WEIGHTS[(WEAK, STRONG).index(row)]
+    return answers.one(short, rule_of(reading, weight))
+
+
+def tables(answers: Answers) -> list[Table]:
+    return [offset_table(answers), layers_table(answers)]
+
+
+def offset_table(answers: Answers) -> Table:
+    """The nets of Table 2 and the weaker penalty, in each reading."""
+    lines = [
+        Line({**_label(row, reading), **penalty.depth_of(answer)}, answer, row)
+        for row in ROWS
+        for reading in READINGS
+        for answer in [read_as(answers, row, reading)]
+    ]
+    caption = (
+        "DFA in three readings of one index: a block learns by the credit of the state that it makes, as "
+        "everywhere else here, or by that of the state it reads; and what is diagnosed at its output is "
+        "that credit, or the one that has the number of the layer. The last two readings are the same "
+        "training, read in two ways. Verdicts are of the same epoch. Under the second one the credit of "
+        "the last layer trains nothing."
+    )
+    measures = [replace(ACCURACY, paper=""), STATE, REFERENCE, CLAMPED, EXACT, RHO]
+    return measured_table("offset", caption, lines, LEAD, measures, penalty.DEPTH)
+
+
+def layers_table(answers: Answers) -> Table:
+    """The same layer by layer: what an index shifts, it shifts layer by layer."""
+    lines = [
+        Line(_label(row, reading), read_as(answers, row, reading)) for row in ROWS for reading in READINGS
+    ]
+    stem = Measure("layer 0, cosine", "cosine_0", at_layer("alignment.cosine@1", 0), words.cosine)
+    caption = (
+        "The same layer by layer: the exact cosine, of all 512 rows, and of the deep layers its two-sided "
+        "rank p under 199 draws of fresh feedback on the first 128, seed by seed."
+    )
+    return measured_table("offset-layers", caption, lines, LEAD, (stem, *five_rule.BY_LAYER))
+
+
+LEAD = (
+    RULE,
+    Column("a block learns by the credit of", ("by",), numeric=False),
+    Column("diagnosed at its output", ("shown",), numeric=False),
+)
+
+
+def _label(row: str, reading: str) -> Row:
+    by, shown = TOLD[reading]
+    return {"rule": row, "by": by, "shown": shown}
+
+
+def statement(answers: Answers, row: str, measure: Measure, printed: str = "") -> str:
+    """A number that the paper prints, beside what an index that is off by one gives."""
+    point = point_of(answers, row, LABEL, measure, printed)
+    if not point.answer.runs:
+        return f"{OFF_BY_ONE}: {point.answer.gap} (walkback audit {STUDY.name} decides it)."
+    return f"{OFF_BY_ONE}: {point.measured} ({seeds_of(point.answer)}), {point.standing}."
+
+
+OFF_BY_ONE = "With an index that is off by one"
+
+
+def point_of(answers: Answers, row: str, reading: str, measure: Measure, printed: str = "") -> Point:
+    paper = published(printed or row, measure.paper)
+    assert paper is not None, (row, measure.paper)
+    answer = read_as(answers, row, reading)
+    return Point(row, paper, answer if paper.seed is None else answer.of_seeds({paper.seed}), measure)
+
+
+def points(answers: Answers, reading: str) -> Sequence[Point]:
+    """Every number of the paper's Table 2 that is of a trained rule, in one reading."""
+    asked = [(row, measure) for row in (FIRST, LAST, STRONG) for measure in (CLAMPED, RHO, REFERENCE)]
+    return [point_of(answers, row, reading, measure) for row, measure in (*asked, (STRONG, STATE))]
+
+
+STUDY = Study(
+    "offset",
+    "Does a block learn by the credit of the state it makes or of that it reads, and which is diagnosed?",
+    tuple(arm for reading in (LABEL, USE) for arm in ARMS[reading])
+    + tuple(Arm(("frozen",), NET, DATA, recipe=recipe(epochs)) for epochs in (PAPER_EPOCHS, SHORT_EPOCHS)),
+    ours="the whole study",
+    tables=tables,
+)
