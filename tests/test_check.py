@@ -79,6 +79,17 @@ class Asleep(DFA):
         return [*rest, 0 * last]
 
 
+class OffByOne(DFA):
+    """Numbers its matrices by the state that a block reads, and is diagnosed by the one that it makes."""
+
+    def training_credits(self, trace):
+        first, *rest = super().training_credits(trace)
+        return [first, first, *rest[:-1]]
+
+    def idle_feedback(self):
+        return {"feedback_2"}
+
+
 @pytest.mark.parametrize(
     ("sham", "check"),
     [
@@ -88,6 +99,7 @@ class Asleep(DFA):
         (Lopsided, "unbiased"),
         (Infinite, "credits"),
         (Asleep, "moves"),
+        (OffByOne, "diagnosed"),
     ],
 )
 def test_a_sham_fails_the_check_that_is_made_for_it(sham, check):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from walkback.core.spec import Call
 from walkback.measure.light import float64_twin
 from walkback.nets import Adapter, build_net, nets
 from walkback.nets.batch import Batch
-from walkback.rules import Rule, describe_rule, make_rule, resolve_rule, rules
+from walkback.rules import Modifier, Rule, describe_rule, make_rule, resolve_rule, rules
 
 EXACT = 1e-6
 ROUNDING = 1e-9  # of all gradients together: what a single one cannot be told from zero by, in float64
@@ -161,6 +161,7 @@ def _checks(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
     yield _moves(rule, net, x, y)
     if rule.role == "rule":
         yield from _feedback(rule, net, x, y)
+        yield from _diagnosed(rule, net, x, y)
     yield from _exact(rule, net, x, y)
     yield from _unbiased(rule, net, x, y)
     yield from _settles(rule, net, x, y)
@@ -245,6 +246,39 @@ def _changed_by(tensor: Tensor, rule: Rule, net: Adapter, x: Batch, y: Tensor) -
     tensor.data.copy_(saved)
     model = dict(net.model.named_parameters())
     return [name for name in before if name in model and _differs(before[name], after[name])]
+
+
+def _diagnosed(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
+    """What is diagnosed at a layer is what trains it: an index that is off by one shows here.
+
+    Asked of rules that train by the credits they give and draw nothing as they go; of a chain, of its top.
+    """
+    if type(rule).deposit_gradients not in (Rule.deposit_gradients, Modifier.deposit_gradients):
+        return
+    trace = net.trace(x, y, rule.wiring)
+    given = [_seeded(seed, lambda: rule.training_credits(trace)) for seed in (0, 1)]
+    if any(_apart(one, other) for one, other in zip(*given, strict=True)):
+        return
+    shown = rule.credits(net.probe(x, y))
+    apart = {
+        layer: _apart(shown[layer], trained) for layer, trained in zip(trace.cuts, given[0], strict=True)
+    }
+    wrong = [layer for layer, off in apart.items() if off > EXACT]
+    sentence = "What is diagnosed at a layer is the credit that trains it."
+    if wrong:
+        sentence = f"The credit diagnosed at layer {wrong[0]} is not the one that trains it."
+    yield Check("diagnosed", "fail" if wrong else "pass", sentence, {"relative": apart})
+
+
+def _seeded(seed: int, give: Callable[[], list[Tensor]]) -> list[Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return give()
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """How far two credits are from one another, relative to the second."""
+    return float((one - other).norm() / other.norm().clamp_min(1e-300))
 
 
 def _exact(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
