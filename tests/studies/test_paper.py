@@ -540,7 +540,8 @@ def test_how_many_numbers_each_reading_of_the_penalty_gives_is_counted_or_said_n
 ):
     said = findings.penalty_readings(answers)
     assert re.search(
-        r"sum: \d[^;]* \(3 seeds\); mean: \d[^;]* \(1 seed\); mean, error summed: \d[^;]* \(3 seeds\)", said
+        r"sum: \d of 4 \(3 seeds[^;]*\); mean: \d of 4 \(1 seed[^;]*\); mean, error summed: \d of 4 \(3 seeds",
+        said,
     )
     take(copied, *_reduced(penalty_reduction.ERROR_SUMMED, "1e-2"))
     assert "mean, error summed: not run." in findings.penalty_readings(Answers(copied, DATA))
@@ -565,7 +566,7 @@ def test_a_number_of_table_2_is_told_with_an_index_that_is_off_by_one_or_said_no
 ):
     told = {point.what: point.why for point in agreement.points_of(answers)}
     numbers = [what for what, why in told.items() if offset.OFF_BY_ONE in why]
-    assert len(numbers) == len(offset.points(answers, offset.LABEL)) + 1  # and the range of Table 1
+    assert len(numbers) == 11, "the ten of Table 2, and the range that the text gives"
     label = offset.read_as(answers, offset.FIRST, offset.LABEL)
     assert {run.epoch for run in label.runs} == {1} and len(label.runs) == 3
     shown = offset.point_of(answers, offset.FIRST, offset.LABEL, report_answer.CLAMPED).measured
@@ -590,13 +591,13 @@ def test_how_many_numbers_each_reading_of_the_index_gives_is_counted_or_said_not
                 write_run(store, spec, cosine=cosine)
     found = Answers(store, DATA)
     said = findings.index_readings(found)
-    counts = re.findall(r"diagnosed [^:;]*: (\d+) of 4 that are known[^;]* \(3 seeds\)", said)
+    counts = re.findall(r"diagnosed is [^:;]*: (\d+) of 16 \(3 seeds, .*?12 not known\)", said)
     own, label = (
         sum(point.agrees for point in offset.points(found, reading) if point.answer.runs)
         for reading in (offset.OWN, offset.LABEL)
     )
     assert counts == [str(own), str(label)] and label == own + 1
-    assert "diagnosed the same: not run." in said
+    assert "diagnosed is the same: not run." in said
 
 
 def test_both_readings_of_an_offset_are_one_training(answers):
@@ -621,7 +622,9 @@ def test_what_the_border_does_to_a_verdict_is_told_where_both_were_run(tmp_path)
                 write_run(store, spec, size=1.0 if arm is border.SHORT else 1e7)
     said = findings.border_effect(Answers(store, DATA))
     assert "dfa after 30 epochs (1 seed): FAIL(D3)" in said and "instead of FAIL(D1+D2+D3)" in said
-    assert "after 100 epochs: black: none; mean colour: none." in said
+    assert said.endswith(
+        "after 100 epochs: black: not run, of accuracies none; mean colour: not run, of accuracies none."
+    )
     assert findings.border_effect(Answers(Store(tmp_path / "none"), DATA)).endswith("not run.")
 
 
@@ -632,7 +635,12 @@ def test_which_accuracies_come_out_under_each_border_is_listed(tmp_path):
             if spec.rule.name == "bp":
                 write_run(store, spec, accuracy=accuracy)
     said = findings.border_effect(Answers(store, DATA))
-    assert said.endswith("after 100 epochs: black: none; mean colour: bp.")
+    told = re.search(
+        r"after 100 epochs: black: (\d+) of 14 \(3 seeds, .*not known\), of accuracies none; "
+        r"mean colour: (\d+) of 14 \(3 seeds, .*not known\), of accuracies bp\.$",
+        said,
+    )
+    assert int(told[2]) == int(told[1]) + 1
 
 
 def test_every_finding_is_told_whether_runs_are_there_or_not(answers, tmp_path):

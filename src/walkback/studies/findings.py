@@ -25,6 +25,7 @@ from walkback.studies import border, controls, five_rule, offset, penalty, penal
 from walkback.studies.answers import Answers
 from walkback.studies.effect import Control, mean, paired, seeds_of
 from walkback.studies.point import AGREES, BY_SPREAD, Point
+from walkback.studies.printed import come_out, printed
 from walkback.studies.reasons import penalised, reductions
 from walkback.studies.study import Arm
 
@@ -89,13 +90,7 @@ def penalty_readings(answers: Answers) -> str:
     for reading in penalty_reduction.READINGS:
         answer = penalty_reduction.read_as(answers, penalty.WEIGHTS[-1], reading)
         points = [penalised(answers, answer, measure) for measure in measures]
-        if not answer.runs:
-            told.append(f"{reading}: {answer.gap}")
-            continue
-        known, wide = sum(p.judged for p in points), sum(BY_SPREAD in p.standing for p in points)
-        notes = f" of {known} that are known" * (known < len(points))
-        notes += f", of which {wide} with {BY_SPREAD}" * bool(wide)
-        told.append(f"{reading}: {sum(p.agrees for p in points)}{notes} ({seeds_of(answer)})")
+        told.append(f"{reading}: {come_out(points)}")
     names = "; ".join(measure.header for measure in measures)
     return (
         "The paper does not say what its penalty is summed and averaged over. So many of its "
@@ -127,24 +122,15 @@ def penalty_layers(answers: Answers) -> str:
 
 def index_readings(answers: Answers) -> str:
     """How many of Table 2's numbers each reading of an index gives, and what becomes of the deep layers."""
-    told = []
-    for reading, (by, shown) in offset.TOLD.items():
-        points = offset.points(answers, reading)
-        ran = [point for point in points if point.answer.runs]
-        if not ran:
-            told.append(f"{by}, diagnosed {shown}: {gap_of([point.answer for point in points])}")
-            continue
-        known, wide = sum(p.judged for p in ran), sum(BY_SPREAD in p.standing for p in ran)
-        notes = f" of {known} that are known" * (known < len(points))
-        notes += f", of which {wide} with {BY_SPREAD}" * bool(wide)
-        agree, seeds = sum(p.agrees for p in ran), max(len(p.answer.runs) for p in ran)
-        told.append(f"{by}, diagnosed {shown}: {agree}{notes} ({words.plural(seeds, 'seed')})")
-    count = len(offset.points(answers, offset.OWN))
+    told = [
+        f"{by}, and diagnosed is {shown}: {come_out(offset.points(answers, reading))}"
+        for reading, (by, shown) in offset.TOLD.items()
+    ]
     return (
         "The paper does not say whether a block learns by the credit of the state it makes or of the one "
-        f"it reads, nor which of the two is diagnosed. So many of the {count} numbers in its Table 2 come "
-        f"out, by whose credit a block learns: {'; '.join(told)}. The second reading compares every deep "
-        "layer with feedback that it was not trained with, and was thought of after ours had missed."
+        "it reads, nor which of the two is diagnosed. So many of the numbers that it prints of DFA come "
+        f"out where a block learns by the credit of {'; '.join(told)}. The second reading compares every "
+        "deep layer with feedback that it was not trained with, and was thought of after ours had missed."
     )
 
 
@@ -221,13 +207,14 @@ def border_effect(answers: Answers) -> str:
     if missing:
         change += f" (not there with both borders: {', '.join(missing)})"
     agreeing = [
-        f"{name}: {words.listed(_agreeing(answers, arm))}"
+        f"{name}: {come_out(points)}, of accuracies {words.listed(_accuracies(points))}"
         for name, arm in zip(border.BORDERS, (five_rule.ARM, border.LONG), strict=True)
+        for points in [_after_long(answers, arm)]
     ]
     return (
         f"Verdicts that a border of the mean colour changes, in place of a black one: {change}. One seed "
-        f"is judged by the point rule, two points. Of the paper's accuracies for "
-        f"{words.listed(border.RULES)}, those that come out with each border after 100 epochs: "
+        f"is judged by the point rule, two points. So many of the numbers that the paper prints of "
+        f"{words.listed(border.RULES)}, without ρ, come out with each border after 100 epochs: "
         f"{'; '.join(agreeing)}."
     )
 
@@ -237,15 +224,22 @@ def _gained(answer: Answer) -> str:
     return "" if gain is None else f", gain {words.points(gain)} pp"
 
 
-def _agreeing(answers: Answers, arm: Arm) -> list[str]:
-    found = []
-    for rule in border.RULES:
-        answer, paper = answers.one(arm, rule), published(rule, "accuracy")
-        assert paper is not None
-        point = Point(rule, paper, answer, ACCURACY)
-        if answer.runs and point.agrees:
-            found.append(rule if point.standing == AGREES else f"{rule} ({BY_SPREAD})")
-    return found
+def _after_long(answers: Answers, arm: Arm) -> list[Point]:
+    """The paper's numbers of whole rules, at their first epoch and at their last, beside an arm's."""
+
+    def answer_of(row: str) -> Answer | None:
+        rule, _, when = row.partition(", ")
+        if rule not in border.RULES:
+            return None
+        answer = answers.one(arm, rule)
+        return answer.at(1) if when == "epoch 1" else answer
+
+    return [point for point in printed(answer_of) if point.measure is not RHO]
+
+
+def _accuracies(points: Sequence[Point]) -> list[str]:
+    agreeing = [point for point in points if point.measure is ACCURACY and point.agrees]
+    return [p.what if p.standing == AGREES else f"{p.what} ({BY_SPREAD})" for p in agreeing]
 
 
 def depth_decides(answers: Answers) -> str:

@@ -7,7 +7,6 @@ layer is compared with feedback that it was not trained with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from walkback.report import words
@@ -32,6 +31,7 @@ from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, reci
 from walkback.studies.effect import seeds_of
 from walkback.studies.five_rule import RULE
 from walkback.studies.point import Point
+from walkback.studies.printed import printed
 from walkback.studies.study import SEEDS, Arm, Study
 
 OWN, LABEL, USE = READINGS = ("own", "label", "use")
@@ -136,10 +136,10 @@ def point_of(answers: Answers, row: str, reading: str, measure: Measure, printed
     return Point(row, paper, answer if paper.seed is None else answer.of_seeds({paper.seed}), measure)
 
 
-def points(answers: Answers, reading: str) -> Sequence[Point]:
-    """Every number of the paper's Table 2 that is of a trained rule, in one reading."""
-    asked = [(row, measure) for row in (FIRST, LAST, STRONG) for measure in (CLAMPED, RHO, REFERENCE)]
-    return [point_of(answers, row, reading, measure) for row, measure in (*asked, (STRONG, STATE))]
+def points(answers: Answers, reading: str) -> list[Point]:
+    """Every number that the paper prints of DFA, penalised or not, in one reading."""
+    rows = {"dfa": LAST, **{row: row for row in ROWS}}
+    return printed(lambda row: read_as(answers, rows[row], reading) if row in rows else None)
 
 
 STUDY = Study(
