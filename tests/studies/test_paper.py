@@ -540,7 +540,8 @@ def test_how_many_numbers_each_reading_of_the_penalty_gives_is_counted_or_said_n
 ):
     said = findings.penalty_readings(answers)
     assert re.search(
-        r"sum: \d of 4 \(3 seeds[^;]*\); mean: \d of 4 \(1 seed[^;]*\); mean, error summed: \d of 4 \(3 seeds",
+        r"sum: \d of 4 \(3 seeds[^;]*\); mean: \d of 4 \(1 seed[^;]*\); "
+        r"mean, error summed: \d of 4 \(3 seeds",
         said,
     )
     take(copied, *_reduced(penalty_reduction.ERROR_SUMMED, "1e-2"))
