@@ -601,6 +601,13 @@ def test_how_many_numbers_each_reading_of_the_index_gives_is_counted_or_said_not
     assert "diagnosed is the same: not run." in said
 
 
+def test_a_number_that_the_paper_gives_of_one_seed_is_counted_by_that_seed(answers):
+    points = offset.points(answers, offset.OWN)
+    seeds = {point.paper.quantity: [run.seed for run in point.answer.runs] for point in points}
+    assert seeds["cosine of layer 0"] == seeds["cosine of deep layers"] == [42]
+    assert seeds["accuracy"] == [42, 123, 456]
+
+
 def test_both_readings_of_an_offset_are_one_training(answers):
     """What tells them apart is the diagnosis, so that each row of one stands beside the other's."""
     table = offset.offset_table(answers)
