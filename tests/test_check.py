@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -90,6 +91,49 @@ class OffByOne(DFA):
         return {"feedback_2"}
 
 
+class LostInTraining(DFA):
+    """Diagnosed in numbers, trained by what is none."""
+
+    def training_credits(self, trace):
+        return [a * float("nan") for a in super().training_credits(trace)]
+
+
+class Tossed(DFA):
+    """Now and then it gives no credit: what is diagnosed is what it gives on average."""
+
+    def training_credits(self, trace):
+        kept = float(torch.rand(()) < 0.9)
+        return [a * kept / 0.9 for a in super().training_credits(trace)]
+
+
+class ReadsThePass(DFA):
+    """Notes something while the training pass runs, and needs it for its credits."""
+
+    @contextlib.contextmanager
+    def inside(self, net):
+        self.noted = 1.0
+        yield
+
+    def training_credits(self, trace):
+        return [a * self.noted for a in super().training_credits(trace)]
+
+
+def test_a_rule_that_notes_something_in_its_pass_is_asked_within_one():
+    assert status(ReadsThePass(**ReadsThePass.defaults), "diagnosed") == "pass"
+
+
+def test_a_rule_that_draws_as_it_trains_is_not_called_off_by_one():
+    found = check_rule(Tossed(**Tossed.defaults), model())
+    assert "diagnosed" not in {check.name for check in found}
+
+
+def test_what_is_diagnosed_is_compared_for_every_rule_that_draws_nothing():
+    forms = [str(form) for name in rules for form in forms_of(name) if rules[name].role == "rule"]
+    asked = {form: any(c.name == "diagnosed" for c in check_rule(form, model())) for form in forms}
+    drawing = ("noise=fresh", "forward-gradient", "node-perturbation", "form=brsf", "nudge=random")
+    assert asked == {form: not any(part in form for part in drawing) for form in forms}
+
+
 @pytest.mark.parametrize(
     ("sham", "check"),
     [
@@ -100,6 +144,7 @@ class OffByOne(DFA):
         (Infinite, "credits"),
         (Asleep, "moves"),
         (OffByOne, "diagnosed"),
+        (LostInTraining, "diagnosed"),
     ],
 )
 def test_a_sham_fails_the_check_that_is_made_for_it(sham, check):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from walkback.core.spec import Call
 from walkback.measure.light import float64_twin
 from walkback.nets import Adapter, build_net, nets
 from walkback.nets.batch import Batch
-from walkback.rules import Modifier, Rule, describe_rule, make_rule, resolve_rule, rules
+from walkback.rules import Rule, describe_rule, make_rule, resolve_rule, rules
 
 EXACT = 1e-6
 ROUNDING = 1e-9  # of all gradients together: what a single one cannot be told from zero by, in float64
@@ -253,27 +253,27 @@ def _diagnosed(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]
 
     Asked of rules that train by the credits they give and draw nothing as they go; of a chain, of its top.
     """
-    if type(rule).deposit_gradients not in (Rule.deposit_gradients, Modifier.deposit_gradients):
+    if type(rule).deposit_gradients is not Rule.deposit_gradients:
         return
-    trace = net.trace(x, y, rule.wiring)
-    given = [_seeded(seed, lambda: rule.training_credits(trace)) for seed in (0, 1)]
-    if any(_apart(one, other) for one, other in zip(*given, strict=True)):
+    with rule.inside(net):
+        trace = net.trace(x, y, rule.wiring)
+    with torch.random.fork_rng(devices=[]):
+        before = torch.random.get_rng_state()
+        given, again = rule.training_credits(trace), rule.training_credits(trace)
+        drawn = not torch.equal(before, torch.random.get_rng_state())
+    lost = [layer for layer, a in zip(trace.cuts, given, strict=True) if not bool(torch.isfinite(a).all())]
+    if lost:
+        yield Check("diagnosed", "fail", f"The credit that trains layer {lost[0]} is not finite.", {})
+        return
+    if drawn or any(_apart(one, other) for one, other in zip(given, again, strict=True)):
         return
     shown = rule.credits(net.probe(x, y))
-    apart = {
-        layer: _apart(shown[layer], trained) for layer, trained in zip(trace.cuts, given[0], strict=True)
-    }
-    wrong = [layer for layer, off in apart.items() if off > EXACT]
+    apart = {layer: _apart(shown[layer], trained) for layer, trained in zip(trace.cuts, given, strict=True)}
+    wrong = [layer for layer, off in apart.items() if not off <= EXACT]
     sentence = "What is diagnosed at a layer is the credit that trains it."
     if wrong:
         sentence = f"The credit diagnosed at layer {wrong[0]} is not the one that trains it."
     yield Check("diagnosed", "fail" if wrong else "pass", sentence, {"relative": apart})
-
-
-def _seeded(seed: int, give: Callable[[], list[Tensor]]) -> list[Tensor]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return give()
 
 
 def _apart(one: Tensor, other: Tensor) -> float:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from tests.conftest import ready_rule
 from tests.rules.test_rules import autograd_gradients, gelu_slope, gradients, relative
+from walkback.check import check_rule
 from walkback.core.errors import BadInput, NotApplicable, UnknownName
 from walkback.core.spec import Call
 from walkback.data import load_dataset
@@ -347,9 +348,10 @@ def test_a_rule_that_draws_nothing_has_no_feedback_of_another_seed(net, batch):
         ready_rule("bp+feedback(3)", net, *batch)
 
 
-def test_under_an_offset_each_block_learns_by_the_feedback_of_the_state_it_reads(net, batch):
+@pytest.mark.parametrize("read", ["use", "label"])
+def test_under_an_offset_each_block_learns_by_the_feedback_of_the_state_it_reads(net, batch, read):
     """The same gradients as plain DFA gives once each matrix is moved up by one block."""
-    plain, offset = ready_rule("dfa", net, *batch), ready_rule("dfa+offset", net, *batch)
+    plain, offset = ready_rule("dfa", net, *batch), ready_rule(f"dfa+offset({read})", net, *batch)
     drawn = [plain.get_buffer(f"feedback_{layer}").clone() for layer in range(len(net.blocks) + 1)]
     before = gradients(plain, net, *batch)
     found = gradients(offset, net, *batch)
@@ -363,15 +365,39 @@ def test_under_an_offset_each_block_learns_by_the_feedback_of_the_state_it_reads
 def test_an_offset_that_is_read_as_used_diagnoses_what_trains_and_one_that_is_read_by_label_does_not(
     net, batch
 ):
-    trace = net.trace(*batch, "cut")
-    for read in ("use", "label"):
+    trace = net.probe(*batch)
+    plain = ready_rule("dfa", net, *batch).credits(trace)
+    shown = {"label": plain, "use": [plain[0], *plain[:-1]]}
+    for read, expected in shown.items():
         rule = ready_rule(f"dfa+offset({read})", net, *batch)
-        pairs = zip(rule.credits(trace), rule.training_credits(trace), strict=True)
-        same = [torch.equal(shown, trained) for shown, trained in pairs]
-        assert same == [True, *[read == "use"] * len(net.blocks)]
-        assert rule.idle_feedback() == {f"inner.feedback_{len(net.blocks)}"}
+        assert all(torch.equal(*pair) for pair in zip(rule.credits(trace), expected, strict=True)), read
+        (check,) = (found for found in check_rule(rule, net, *batch) if found.name == "diagnosed")
+        assert check.status == ("pass" if read == "use" else "fail")
+
+
+@pytest.mark.parametrize(
+    ("rule", "idle"),
+    [
+        ("dfa", {"inner.feedback_3"}),
+        ("dfa(form=layer)", {"inner.feedback_3"}),
+        ("dfa(skip=sum)", set()),  # the skip carries a_L down
+        ("fa(form=block)", set()),  # every credit below is made from a_L
+    ],
+)
+def test_under_an_offset_only_what_makes_the_last_credit_and_no_other_is_idle(net, batch, rule, idle):
+    made = ready_rule(f"{rule}+offset", net, *batch)
+    assert {name for name in made.idle_feedback() if "feedback" in name} == idle
+    (check,) = (found for found in check_rule(made, net, *batch) if found.name == "feedback")
+    assert check.status == "pass", check.sentence
+
+
+def test_a_credit_that_does_not_fit_the_block_above_is_refused():
+    torch.manual_seed(0)
+    net = Adapter(SmallResNet(3 * 8 * 8, 5, depth=3, width=4))
+    with pytest.raises(NotApplicable, match="one shape"):
+        ready_rule("dfa+offset", net, torch.randn(4, 3, 8, 8), torch.arange(4))
 
 
 def test_there_is_no_offset_for_a_rule_whose_blocks_share_one_chain(net, batch):
-    with pytest.raises(NotApplicable, match="no credit of their own"):
+    with pytest.raises(NotApplicable, match="no credit that another could have"):
         ready_rule("bp+offset", net, *batch)

@@ -35,6 +35,7 @@ RULES = (
     "drtp",
     "forward-gradient",
     "node-perturbation(sigma=0.01)",
+    "dfa+offset(label)+penalty(0.3)",
     "mixed(blocks=dfa,stem=bp)",
     "mixed(blocks=bp,stem=dfa)",
     "dose(cosine=0.4,noise=fixed)",

@@ -15,7 +15,7 @@ class Offset(Modifier):
 
     That is a rule like any other, as long as it is read as it is used: `read=use` diagnoses at h_l the
     credit that trained it, a_{l−1}. `read=label` diagnoses a_l there, by the number that both have: then
-    no deep layer is compared with what it learned by, and a_L trained nothing at all.
+    no deep layer is compared with what it learned by. No block is given a_L.
     """
 
     name = "offset"
@@ -25,15 +25,16 @@ class Offset(Modifier):
     defaults = {"read": "use"}  # noqa: RUF012
     choices = {"read": ("use", "label")}  # noqa: RUF012
     on_backprop = False
-    _top: int | None = None  # the number of the last state, once a net is known
+    _unread: frozenset[str] = frozenset()  # feedback of the last state, once a net is known
 
     def setup(self, trace: Trace, generator: torch.Generator) -> None:
         if self.wiring != "cut":
-            raise NotApplicable(f"{self.inner.name} gives its blocks no credit of their own to exchange.")
+            raise NotApplicable(f"{self.inner.name} gives its blocks no credit that another could have.")
         if len({h.shape for h in trace.states}) > 1:
             raise NotApplicable("A credit fits the block above only where all states have one shape.")
-        self._top = trace.depth
         self.inner.setup(trace, generator)
+        held = self.named_buffers()
+        self._unread = frozenset(name for name, one in held if self._serves_the_last_alone(one, trace))
 
     def draw_anew(self, trace: Trace, generator: torch.Generator) -> None:
         self.inner.draw_anew(trace, generator)
@@ -46,9 +47,19 @@ class Offset(Modifier):
         return _raised(self.inner.training_credits(trace))
 
     def idle_feedback(self) -> set[str]:
-        """What belongs to the last state, which no block reads: it ends in `_L`, as h_0's ends in `_0`."""
-        held = {name for name, _ in self.named_buffers() if name.endswith(f"_{self._top}")}
-        return held | super().idle_feedback()
+        """What makes a_L and nothing else."""
+        return {*self._unread, *super().idle_feedback()}
+
+    def _serves_the_last_alone(self, held: Tensor, trace: Trace) -> bool:
+        """Whether a_L, and no credit below it, changes with a tensor; it is put back."""
+        if not held.is_floating_point():
+            return False
+        before, saved = self.inner.credits(trace), held.clone()
+        held.mul_(2)
+        after = self.inner.credits(trace)
+        held.copy_(saved)
+        same = [torch.equal(one, other) for one, other in zip(before, after, strict=True)]
+        return all(same[:-1]) and not same[-1]
 
 
 def _raised(credits: list[Tensor]) -> list[Tensor]:

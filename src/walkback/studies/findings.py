@@ -121,17 +121,21 @@ def penalty_layers(answers: Answers) -> str:
 
 
 def index_readings(answers: Answers) -> str:
-    """How many of Table 2's numbers each reading of an index gives, and what becomes of the deep layers."""
+    """How many of the numbers that the paper prints of DFA each reading of an index gives."""
     told = [
-        f"{by}, and diagnosed is {shown}: {come_out(offset.points(answers, reading))}"
-        for reading, (by, shown) in offset.TOLD.items()
+        f"{name}: {come_out(offset.points(answers, reading))}." for reading, name in offset.NAMES.items()
     ]
+    count = len(offset.points(answers, offset.OWN))
     return (
         "The paper does not say whether a block learns by the credit of the state it makes or of the one "
-        "it reads, nor which of the two is diagnosed. So many of the numbers that it prints of DFA come "
-        f"out where a block learns by the credit of {'; '.join(told)}. The second reading compares every "
-        "deep layer with feedback that it was not trained with, and was thought of after ours had missed."
+        f"it reads, nor which of the two is diagnosed. Of the {count} numbers that it prints of DFA, so "
+        f"many come out. {' '.join(told)} In the second case no deep layer is diagnosed by the credit that "
+        "trained it. The last two were thought of after the first had missed."
     )
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
 
 
 def weak_penalty(answers: Answers) -> str:
@@ -145,7 +149,7 @@ def weak_penalty(answers: Answers) -> str:
         ("Without the penalty", without),
         ("Under it, with a border of the mean colour", answers.one(border.SHORT, weak_rule)),
         *reductions(answers, penalty.WEIGHTS[0]),
-        (offset.OFF_BY_ONE, offset.read_as(answers, offset.WEAK, offset.LABEL)),
+        (f"Under it, {_lower(offset.OFF_BY_ONE)}", offset.read_as(answers, offset.WEAK, offset.LABEL)),
     ]
     deep = range(1, five_rule.DEPTH + 1)
     told = " ".join(
@@ -207,7 +211,7 @@ def border_effect(answers: Answers) -> str:
     if missing:
         change += f" (not there with both borders: {', '.join(missing)})"
     agreeing = [
-        f"{name}: {come_out(points)}, of accuracies {words.listed(_accuracies(points))}"
+        f"{name}: {come_out(points)}, among them of accuracies {words.listed(_accuracies(points))}"
         for name, arm in zip(border.BORDERS, (five_rule.ARM, border.LONG), strict=True)
         for points in [_after_long(answers, arm)]
     ]

@@ -127,10 +127,12 @@ def of_draws(answers: Answers) -> str:
 
 def of_frozen(answers: Answers) -> str:
     """The recipe's part, and the stem's: the paper does not say how its own was trained."""
-    dfa_stem = [answers.of(arm, (stem.DFA_STEM, "frozen")) for arm in (stem.ARM, stem.LONG)]
+    by_dfa, by_bp = answers.of(stem.ARM, (stem.DFA_STEM, "frozen"))
     untrained, trained = answers.of(five_rule.ARM, ("shallow", "frozen"))
+    long = answers.one(stem.LONG, stem.DFA_STEM)
     stems = [
-        *(Control("A stem trained by DFA", by_dfa, by_bp, "stem", "stem") for by_dfa, by_bp in dfa_stem),
+        Control("A stem trained by DFA", by_dfa, by_bp, "stem", "stem"),
+        Control("A stem trained by DFA at the paper's length", long, trained, "stem", "five-rule"),
         Control("A stem that is not trained (shallow)", untrained, trained, "five-rule", "five-rule"),
     ]
     return of_recipes(answers, "frozen", stems)
