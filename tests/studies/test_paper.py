@@ -639,6 +639,33 @@ def test_what_the_border_does_to_a_verdict_is_told_where_both_were_run(tmp_path)
     assert findings.border_effect(Answers(Store(tmp_path / "none"), DATA)).endswith("not run.")
 
 
+def test_table_1_is_shown_with_either_border_and_judged_against_frozen_blocks_of_the_same(tmp_path):
+    store = Store(tmp_path)
+    reached = {"bp": 0.6, "dfa": 0.31, "frozen": 0.36}
+    for arm, gain in ((five_rule.ARM, 0.0), (border.LONG, 0.1)):
+        for spec in arm.plan(DATA[arm.data]):
+            if spec.rule.name in reached:
+                better = gain * (spec.rule.name == "frozen")
+                write_run(store, spec, accuracy=reached[spec.rule.name] + better, size=1.0)
+    rows = border.headline_table(Answers(store, DATA)).rows
+    assert [(row["rule"], row["border"]) for row in rows] == [
+        (rule, colour) for rule in border.RULES for colour in border.BORDERS
+    ]
+    assert [row["seeds"] for row in rows] == [3] * 6
+    assert [row["accuracy"] for row in rows[-2:]] == pytest.approx([0.36, 0.46])
+    assert [row["protocol"] for row in rows] == [
+        "trustworthy",
+        "trustworthy",
+        "walked back",
+        "walked back",
+        "baseline",
+        "baseline",
+    ]
+    shutil.rmtree(store.path / next(s for s in border.LONG.plan(DATA[border.LONG.data])).name)
+    (bp,) = rows_of(border.headline_table(Answers(store, DATA)), rule="bp", border="mean colour")
+    assert bp["seeds"] == 2 and bp["planned"] == 3
+
+
 def test_which_accuracies_come_out_under_each_border_is_listed(tmp_path):
     store = Store(tmp_path)
     for arm, accuracy in ((five_rule.ARM, 0.5), (border.LONG, 0.615)):

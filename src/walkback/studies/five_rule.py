@@ -101,7 +101,7 @@ def tables(answers: Answers) -> list[Table]:
 
 def table_1(rows: Sequence[Answer]) -> Table:
     """Accuracy, Γ, and what is decided by them and by the protocol, under both logics."""
-    lines = [Line({"rule": answer.name, **_decided(answer)}, answer, key_of(answer)) for answer in rows]
+    lines = [Line({"rule": answer.name, **decided(answer)}, answer, key_of(answer)) for answer in rows]
     caption = (
         "Table 1. Test accuracy and mean cosine Γ at the last epoch, mean ± standard deviation over "
         "seeds, and what they decide: the status quo trusts accuracy above chance with a positive Γ, the "
@@ -127,9 +127,9 @@ def counts(rows: Sequence[Answer]) -> Table:
     keys = [column.fields[0] for column in DECIDED]
     found = []
     for name, members in sets.items():
-        decided = [_decided(named[rule]) for rule in members]
+        told = [decided(named[rule]) for rule in members]
         found.append(
-            {"rules": name, **{key: count_walked_back([row[key] for row in decided]) for key in keys}}
+            {"rules": name, **{key: count_walked_back([row[key] for row in told]) for key in keys}}
         )
     caption = (
         "How many of the paper's five rules each reading walks back. Ours stands for the paper's by name: "
@@ -174,7 +174,8 @@ def key_of(answer: Answer) -> str:
     return Call.parse(answer.spec["rule"]).name
 
 
-def _decided(answer: Answer) -> Row:
+def decided(answer: Answer) -> Row:
+    """What the status quo and the protocol decide, in the paper and here."""
     name, artifact, paper = key_of(answer), answer.artifact, answer.paper
     row = {"quo_paper": STATUS_QUO.get(name, ""), "protocol_paper": PROTOCOL.get(name, "")}
     if artifact is None or paper is None:
