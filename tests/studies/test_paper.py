@@ -44,6 +44,7 @@ from walkback.studies import (
     penalty,
     penalty_reduction,
     perturbation_step,
+    rate,
     reasons,
     schedule,
     stem,
@@ -740,7 +741,7 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
     assert "None of those that were run gives the paper's number." in reasons.of_recipes(
         Answers(store, DATA), "bp"
     )
-    for arm in (penalty.ARM, batch_size.ARM, border.SHORT, border.LONG):
+    for arm in (penalty.ARM, batch_size.ARM, rate.ARM, border.SHORT, border.LONG):
         for spec in arm.plan(DATA[arm.data]):
             if str(spec.rule) == "bp":
                 write_run(store, spec, accuracy=0.58)
@@ -900,7 +901,8 @@ def test_a_comparison_names_the_side_that_is_missing(copied):
 
 
 def test_a_control_of_one_seed_stands_beside_that_seed_alone(answers):
-    for rows in (schedule.schedule_table(answers)[0].rows, batch_size.batch_table(answers)[0].rows):
+    tables = (schedule.schedule_table, batch_size.batch_table, rate.rate_table)
+    for rows in (make(answers)[0].rows for make in tables):
         assert {row["seeds"] for row in rows} == {1}
 
 

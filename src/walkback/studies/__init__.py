@@ -27,6 +27,7 @@ studies: Registry[Study] = Registry(
         "penalty": "walkback.studies.penalty:STUDY",
         "penalty-reduction": "walkback.studies.penalty_reduction:STUDY",
         "perturbation-step": "walkback.studies.perturbation_step:STUDY",
+        "rate": "walkback.studies.rate:STUDY",
         "schedule": "walkback.studies.schedule:STUDY",
         "stem": "walkback.studies.stem:STUDY",
         "temporal-replay": "walkback.studies.temporal_replay:STUDY",

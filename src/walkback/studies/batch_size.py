@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from walkback.report.answer import ACCURACY, STATE, VALIDITY, Line, measured_table
-from walkback.report.table import Column, Table
+from walkback.report.answer import ACCURACY, STATE, VALIDITY
+from walkback.report.table import Table
 from walkback.studies import penalty
 from walkback.studies.answers import Answers
-from walkback.studies.cifar10 import DATA, NET, SHORT_EPOCHS, recipe
-from walkback.studies.five_rule import RULE
+from walkback.studies.cifar10 import BATCH, DATA, NET, SHORT_EPOCHS, recipe
+from walkback.studies.side_by_side import side_by_side
 from walkback.studies.study import SEEDS, Arm, Study
 
-BATCH = 256
-ARM = Arm(("bp", "dfa", "frozen"), NET, DATA, seeds=SEEDS[:1], recipe=recipe(SHORT_EPOCHS, batch=BATCH))
+TWICE = 256
+ARM = Arm(("bp", "dfa", "frozen"), NET, DATA, seeds=SEEDS[:1], recipe=recipe(SHORT_EPOCHS, batch=TWICE))
 
 
 def batch_table(answers: Answers) -> list[Table]:
     """Each rule at the headline's batch and at twice that, at the length of the penalty study."""
-    lines = []
-    for rule in ARM.rules:
-        both = answers.without_and_with(penalty.ARM, rule, ARM)
-        for batch, answer in zip(("128", str(BATCH)), both, strict=True):
-            lines.append(Line({"rule": rule, "batch": batch}, answer))
-    measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY)]
     caption = "The batch size in training, seed by seed: everything else is the same."
-    return [measured_table("batch-size", caption, lines, [RULE, Column("batch", ("batch",))], measures)]
+    measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY)]
+    arms, values = (penalty.ARM, ARM), (str(BATCH), str(TWICE))
+    return [side_by_side(answers, "batch-size", caption, arms, "batch", values, measures)]
 
 
 STUDY = Study(

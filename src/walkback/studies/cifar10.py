@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 NET, DATA = "resmlp", "cifar10"
-BATCH = 128
+BATCH, RATE = 128, 1e-3
 PAPER_EPOCHS, SHORT_EPOCHS, FEW_EPOCHS = 100, 30, 10
 
 
-def recipe(epochs: int, schedule: str = "cosine", batch: int = BATCH) -> dict[str, Any]:
+def recipe(epochs: int, schedule: str = "cosine", batch: int = BATCH, lr: float = RATE) -> dict[str, Any]:
     """AdamW, rate 1e-3, decay .01, batches of 128. The paper states no schedule: cosine is ours."""
-    return {"epochs": epochs, "lr": 1e-3, "weight_decay": 0.01, "batch": batch, "schedule": schedule}
+    return {"epochs": epochs, "lr": lr, "weight_decay": 0.01, "batch": batch, "schedule": schedule}

@@ -34,6 +34,7 @@ from walkback.studies import (
     penalty,
     penalty_reduction,
     perturbation_step,
+    rate,
     schedule,
     stem,
 )
@@ -43,7 +44,7 @@ from walkback.studies.point import Point
 
 
 def of_recipes(answers: Answers, rule: str, others: Sequence[Control] = ()) -> str:
-    """What schedule, batch size, border and length are worth, each by runs that change it alone."""
+    """What schedule, batch size, rate, border and length are worth, each by runs that change it alone."""
     paper = published(rule, "accuracy")
     assert paper is not None
     main = answers.one(five_rule.ARM, rule)
@@ -58,6 +59,7 @@ def _recipes(answers: Answers, rule: str) -> list[Control]:
     return [
         Control("A constant rate", constant, main, "schedule", "five-rule"),
         Control("Twice the batch", twice, short, "batch-size", "penalty"),
+        Control("Three times the rate", answers.one(rate.ARM, rule), short, "rate", "penalty"),
         *(
             Control(colour, answers.one(arm, rule), usual, "border", study)
             for (arm, usual), study in zip(lengths, ("penalty", "five-rule"), strict=True)
