@@ -117,6 +117,9 @@ class ReadsThePass(DFA):
     def training_credits(self, trace):
         return [a * self.noted for a in super().training_credits(trace)]
 
+    def learn(self, trace):
+        self.noted = None  # the pass is over
+
 
 def test_a_rule_that_notes_something_in_its_pass_is_asked_within_one():
     assert status(ReadsThePass(**ReadsThePass.defaults), "diagnosed") == "pass"
