@@ -283,7 +283,7 @@ def test_the_proofs_of_a_rule_run_on_it(make):
     case = make()
     for name in ("bp", "dfa"):
         found = check_rule(name, case.net, case.x, case.y)
-        assert [check.status for check in found] == ["pass"] * 3, [check.sentence for check in found]
+        assert [check.status for check in found] == ["pass"] * 4, [check.sentence for check in found]
 
 
 def test_layer_form_reaches_every_linear_of_a_vit_and_refuses_gpt2_by_name():
