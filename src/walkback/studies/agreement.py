@@ -42,9 +42,9 @@ def points_of(answers: Answers) -> list[Point]:
     early = dfa.at(1)
     dfas = (("dfa, epoch 1", early), ("dfa, converged", dfa))
 
-    def off_by_one(row: str, measure: Measure, own: Why, printed: str = "") -> Why:
+    def off_by_one(row: str, measure: Measure, own: Why, paper_row: str = "") -> Why:
         """What is known of a net of Table 2 itself, then what another index of its blocks gives."""
-        return lambda answer: f"{own(answer)} {offset.statement(answers, row, measure, printed)}".lstrip()
+        return lambda answer: f"{own(answer)} {offset.statement(answers, row, measure, paper_row)}".lstrip()
 
     def of_reading(measure: Measure, own: Why) -> Why:
         """The same of the penalised net, with the other readings of its penalty between the two."""
@@ -84,7 +84,7 @@ def points_of(answers: Answers) -> list[Point]:
             "dfa, cosine of deep layers",
             dfa,
             DEEP,
-            off_by_one(offset.LAST, DEEP, reasons.of_layers, printed="dfa"),
+            off_by_one(offset.LAST, DEEP, reasons.of_layers, paper_row="dfa"),
         ),
         _point("dfa, ‖h_L‖", dfa, STATE, lambda _: reasons.of_scale(answers)),
         _point("dfa, ‖g_L‖", dfa, REFERENCE, reasons.of_batch),

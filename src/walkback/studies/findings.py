@@ -134,10 +134,6 @@ def index_readings(answers: Answers) -> str:
     )
 
 
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
-
-
 def weak_penalty(answers: Answers) -> str:
     """Whether the smaller penalty gives back a sound scale alone, or a direction too."""
     weak_rule = penalty.RULES["dfa"][1]
@@ -149,7 +145,10 @@ def weak_penalty(answers: Answers) -> str:
         ("Without the penalty", without),
         ("Under it, with a border of the mean colour", answers.one(border.SHORT, weak_rule)),
         *reductions(answers, penalty.WEIGHTS[0]),
-        (f"Under it, {_lower(offset.OFF_BY_ONE)}", offset.read_as(answers, offset.WEAK, offset.LABEL)),
+        (
+            "Under it, with an index that is off by one",
+            offset.read_as(answers, offset.WEAK, offset.LABEL),
+        ),
     ]
     deep = range(1, five_rule.DEPTH + 1)
     told = " ".join(

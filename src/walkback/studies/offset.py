@@ -122,13 +122,12 @@ def _label(row: str, reading: str) -> Row:
 
 def _depth(row: str, answer: Answer) -> Row:
     """A gain is that of whole runs over their baselines."""
-    found = penalty.depth_of(answer)
-    return {**found, "gain": None, "verdict": ""} | {"gain_gap": "—"} if row == FIRST else found
+    return {"gain": None, "gain_gap": "—", "verdict": ""} if row == FIRST else penalty.depth_of(answer)
 
 
-def statement(answers: Answers, row: str, measure: Measure, printed: str = "") -> str:
+def statement(answers: Answers, row: str, measure: Measure, paper_row: str = "") -> str:
     """A number that the paper prints, beside what an index that is off by one gives."""
-    point = point_of(answers, row, LABEL, measure, printed)
+    point = point_of(answers, row, LABEL, measure, paper_row)
     if not point.answer.runs:
         return f"{OFF_BY_ONE}: {point.answer.gap} (walkback audit {STUDY.name} decides it)."
     return f"{OFF_BY_ONE}: {point.measured} ({seeds_of(point.answer)}), {point.standing}."
@@ -137,8 +136,8 @@ def statement(answers: Answers, row: str, measure: Measure, printed: str = "") -
 OFF_BY_ONE = "With an index that is off by one (blocks learn by the credit of the state they read)"
 
 
-def point_of(answers: Answers, row: str, reading: str, measure: Measure, printed: str = "") -> Point:
-    paper = published(printed or row, measure.paper)
+def point_of(answers: Answers, row: str, reading: str, measure: Measure, paper_row: str = "") -> Point:
+    paper = published(paper_row or row, measure.paper)
     assert paper is not None, (row, measure.paper)
     answer = read_as(answers, row, reading)
     return Point(row, paper, answer if paper.seed is None else answer.of_seeds({paper.seed}), measure)
