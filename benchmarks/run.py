@@ -52,8 +52,9 @@ def page(rows: list[dict]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Ratios taken in one run, walkback over its peer; `make bench` makes them anew. The range is the",
-        "middle half of the ratios; for shares of simulated tables it is their 95 % interval.",
+        "Ratios of two medians, walkback's over its peer's, taken in turns; `make bench` makes them anew.",
+        "The range is the middle half of the ratios of neighbouring pairs, and need not hold that of the",
+        "medians; for shares of simulated tables it is their 95 % interval.",
         "Where nothing else is said: ResMLP 4×256, expansion 4, batch 128, one thread. A star: set up as a",
         "worker, which keeps the memory it has freed; rows without one were taken before that was so.",
         "",

@@ -50,9 +50,10 @@ def quantities() -> str:
     rows = [(f"`{q.id}`", "layer" if q.per_layer else "net", q.meaning) for q in QUANTITIES.values()]
     words = (
         "Every reading has an epoch, a layer (0 = stem output, L = deepest) where it is per layer, a value "
-        "and a status: `ok`, `nan`, `inf`, `below_floor` or `not_applicable`. h_l is a state, g_l the "
-        "reference gradient there (per row, of the summed loss), a_l the rule's credit, "
-        "e = softmax − onehot. A row is a sample, or a token where every token has a label."
+        "and a status: `ok`, `nan`, `inf`, `not_applicable`, or `below_floor` (in tables of others: ours "
+        "give what a floor takes as a number). h_l is a state, g_l the reference gradient there (per row, "
+        "of the summed loss), a_l the rule's credit, e = softmax − onehot. A row is a sample, or a token "
+        "where every token has a label."
     )
     return f"{NOTE}# Quantities\n\n{words}\n\n" + table(("id", "per", "meaning"), rows)
 

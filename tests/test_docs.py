@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from walkback.store import Store
+from walkback.studies import schedule
+from walkback.studies.answers import Answers, data_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -53,6 +58,25 @@ def test_figures_are_byte_for_byte_those_of_the_committed_runs(results):
 def test_nothing_lies_among_the_results_that_is_not_made_from_the_runs(results):
     made = [*RESULTS.glob("*.md"), *RESULTS.glob("tables/*"), *RESULTS.glob("figures/*")]
     assert {file.relative_to(RESULTS).as_posix() for file in made} == set(results)
+
+
+def test_the_growth_of_dfa_is_told_as_the_published_run_has_it():
+    store = Store.existing(RESULTS / "cifar10")
+    (run,) = Answers(store, data_of(store, ["cifar10"])).one(schedule.ARM, "dfa").runs
+
+    def size(epoch: int, layer: int) -> float:
+        return run.measurements.number("scale.state_norm@1", epoch, layer)
+
+    def power(layer: int, first: int, last: int) -> str:
+        return f"S^{math.log(size(last, layer) / size(first, layer)) / math.log(last / first):.1f}"
+
+    said = " ".join((ROOT / "docs/explanation/why-dfa-explodes.md").read_text(encoding="utf-8").split())
+    deep, stem = ([power(layer, 2, 10), power(layer, 20, 100)] for layer in (4, 0))
+    assert f"it grows like {deep[0]} from epoch 2 to 10 and like {deep[1]} from 20 to 100" in said
+    assert f"‖h_0‖ like {stem[0]} and {stem[1]}" in said
+    first, *others = (size(100, layer) / size(100, layer - 1) for layer in range(1, 5))
+    assert f"is {round(first, -2):.0f} times what it reads" in said
+    assert all(f"{other:.1f} times" in said for other in others)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])

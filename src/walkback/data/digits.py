@@ -1,8 +1,8 @@
 """The two embedded data sets: plain 8×8 digits, and pairs of them labelled by their sum modulo 10.
 
-Plain digits leave no room for depth (frozen random blocks come within 1–2 pp of backprop). Digit sums
-were chosen because depth matters there and block DFA fails there; `docs/explanation/digit-sums.md`
-says so and shows the other case.
+Plain digits leave no room for depth (frozen random blocks come within a point or two of
+backprop). Digit sums were chosen because depth matters there and block DFA fails there;
+`docs/explanation/digit-sums.md` says so and shows the other case.
 """
 
 from __future__ import annotations

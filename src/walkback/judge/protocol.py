@@ -96,8 +96,8 @@ def decide(reasons: Sequence[Reason], logic: str) -> tuple[Outcome, str]:
 
 
 def _not_yet(depth: Reason) -> Reason:
-    """A gain that is too small while the rule still trains: feedback alignment has none in its first
-    epochs, and passes. A scale that has broken is another matter, and counts as soon as it is seen."""
+    """A gain that is too small while the rule still trains: feedback alignment has one in its first epoch,
+    and passes. A scale that has broken is another matter, and counts as soon as it is seen."""
     if not depth.fires:
         return depth
     told = f"{depth.sentence} Training goes on, so it is too early to hold that against the rule."

@@ -17,7 +17,7 @@ from walkback.nets.adapter import Adapter
 from walkback.nets.trace import Trace, feature_axis
 from walkback.rules.base import Rule
 
-REFERENCE_BATCH = 128  # the batch at which the paper's threshold on a mean-reduced gradient was set
+REFERENCE_BATCH = 128  # at which the paper's threshold on a mean-reduced gradient is read (ours)
 
 
 def measure_light(

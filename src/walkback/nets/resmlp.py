@@ -13,7 +13,7 @@ from walkback.core.spec import Value
 
 
 class ResMLP(nn.Module):
-    """`h_0 = W_e x + b_e`; `h_{l+1} = h_l + f_l(h_l)`; `logits = W_o LN_out(h_L) + b_o`.
+    """`h_0 = W_e x + b_e`; `h_l = h_{l−1} + f_l(h_{l−1})`; `logits = W_o LN_out(h_L) + b_o`.
 
     `f_l(h) = W2 gelu(W1 LN(h) + b1) + b2`. With `terminal_norm=none` LN_out is the identity, a
     control: without it nothing hides the scale of h_L from the loss.

@@ -13,7 +13,7 @@ from walkback.nets.images import BlockPlan, MapMean, image_shape, plan_stages
 
 
 class SmallResNet(nn.Module):
-    """`h_0 = relu(BN(K_e * x))`; `h_{l+1} = relu(s_l(h_l) + f_l(h_l))`; `logits = W_o mean(h_L) + b_o`.
+    """`h_0 = relu(BN(K_e * x))`; `h_l = relu(s_l(h_{l−1}) + f_l(h_{l−1}))`; `logits = W_o mean(h_L) + b_o`.
 
     `f_l(h) = BN(K2 * relu(BN(K1 * h)))`, 3×3 kernels. The skip s_l is the identity, or where a stage
     begins a 1×1 convolution of stride 2 with BatchNorm: the basic block with projection shortcuts of

@@ -38,7 +38,7 @@ class EP(Rule):
     `rate` down E from zero for the free phase, as many down `E + βC` for the nudged one, and
     `a_l = (ε_l^0 − ε_l^β) / β`. The free phase has not come to rest, and its drift, divided by β, is most
     of that difference: the cosines to backprop are near zero. It is taken with `nudge=random`; with
-    `nudge=positive` the drift pushes the same way at every step, and training diverges.
+    `nudge=positive` the drift pushes the same way at every step, and the states grow without bound.
 
     `steps=0` takes as many as are needed: 3 sweeps, L + 1 steps of `aep` or of a net's own; gd takes 10.
     `nudge=symmetric` has an error of O(β²), `nudge=positive` (one-sided) of O(β), as has `nudge=random`,
@@ -51,8 +51,8 @@ class EP(Rule):
 
     Every nudged phase starts from the free state, the nudge is taken anew at every step, and gradients
     are taken block by block on detached states. After each use `residual` says how far the nudged states
-    are from rest: what another step would change, relative to the nudge and all it set off. It is 1 where
-    nothing has settled and 0 at rest; above `SETTLED_BELOW` the rule is `ep (unconverged)`.
+    are from rest: what another step would change, relative to the nudge and all it set off. It is 0 at
+    rest and 1 or more where nothing has settled; above `SETTLED_BELOW` the rule is `ep (unconverged)`.
     """
 
     name = "ep"

@@ -11,7 +11,7 @@ from walkback.rules.base import Modifier
 
 
 class Penalty(Modifier):
-    """`λ Σ_l ‖f_l(h_l)‖²`, summed (or averaged) over features and averaged over samples.
+    """`λ Σ_l ‖f_l(h_{l−1})‖²`, summed (or averaged) over features and averaged over samples.
 
     Where the rule cuts the graph, or sends its own credit through a block, h_l is detached and each block
     pays for itself, by its exact gradient. Where it does neither, as in backprop, the penalty travels end

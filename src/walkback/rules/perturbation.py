@@ -83,12 +83,12 @@ class ForwardGradient(Estimator):
 
 
 class NodePerturbation(Estimator):
-    """The rise is a difference of two losses, at ± `sigma` times the size of each state: bias O(σ²)."""
+    """The rise is a difference of two losses, at ± `sigma` times the RMS of all states: bias O(σ²)."""
 
     name = "node-perturbation"
     citation = "Williams 1992, Machine Learning 8; Werfel, Xie & Seung 2005, Neural Computation 17"
     about = "a random direction times how the loss changes along it"
-    ours = "antithetic, all layers at once, with steps relative to the size of the state"
+    ours = "antithetic, all layers at once, with one step for all, relative to the RMS of all states"
     defaults = {"draws": 1, "sigma": 1e-3}  # noqa: RUF012
 
     @classmethod

@@ -11,7 +11,7 @@ from walkback.rules.transport import LayerTransport, drawn_like_weight, fan_in, 
 
 
 class WeightMirror(LayerTransport):
-    """After every step each layer is given noise ξ, and `B ← (1 − λ)B + η·mean (Wξ)ξᵀ`.
+    """Before every step of the weights each layer is given noise ξ, and `B ← (1 − λ)B + η·mean (Wξ)ξᵀ`.
 
     E[(Wξ)ξᵀ] = W for unit noise, so B turns towards W; then B is rescaled in place to W's norm, which
     keeps credit at its size without changing a direction.
@@ -21,8 +21,8 @@ class WeightMirror(LayerTransport):
     citation = "Akrout et al. 2019, arXiv:1904.05391"
     about = "feedback that is learned from noise sent through each layer"
     ours = (
-        "a mirror phase after every step, on each layer alone, for kernels on patches of noise; rescaled "
-        "to the norm of W"
+        "a mirror phase before every step of the weights, on each layer alone, for kernels on patches of "
+        "noise; rescaled to the norm of W"
     )
     has_feedback = True
     learns_feedback = True

@@ -21,7 +21,7 @@ from walkback.run.pool import one_thread
 from walkback.store import Bundle, Store
 from walkback.store.bundle import Arrays, Member
 
-ROWS = 128  # of the evaluation batch: what the paper's protocol uses
+ROWS = 128  # of the evaluation batch; ours, the paper does not state its own
 LATEST = "perturbation.rho_compat@1"  # the quantity that came to the full tier last
 
 

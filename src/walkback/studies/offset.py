@@ -87,8 +87,8 @@ def offset_table(answers: Answers) -> Table:
     caption = (
         "DFA in three readings of one index. Block l reads h_{l−1} and makes h_l. It learns by the credit "
         "of the state it makes, as everywhere else here, or of the state it reads. The last two rows of "
-        "each net are one training, diagnosed in two ways; in the first of them the credit shown at the "
-        "last layer trained nothing. No gain is given for the first epoch."
+        "each net are one training, seed by seed, diagnosed in two ways; in the first of them the credit "
+        "shown at the last layer trained nothing. No gain is given for the first epoch."
     )
     measures = [replace(ACCURACY, paper=""), STATE, REFERENCE, CLAMPED, EXACT, RHO]
     return measured_table("offset", caption, lines, LEAD, measures, penalty.DEPTH)

@@ -251,26 +251,39 @@ def provenance_table(answers: Answers) -> Table:
     """One row per run: what it is, how it ended, and what computed it."""
     bundles = {b.id: b for arm in ARMS for answer in answers.of(arm) for b in answer.bundles}
     rows = tuple(_origin(identity, bundle) for identity, bundle in bundles.items())
-    columns = tuple(Column(key, (key,), numeric=key in ("seed", "epochs", "threads")) for key in _ORIGIN)
+    columns = tuple(Column(_HEADS.get(key, key), (key,), numeric=key in _NUMBERS) for key in _ORIGIN)
     caption = "Every run behind these tables. The first column is what they name under “runs”."
     return Table("provenance", caption, columns, _ORIGIN, rows)
 
 
-_SPEC = ("net", "rule", "data", "seed", "epochs", "batch", "schedule")
-_ORIGIN = ("run", *_SPEC, "state", "commit", "torch", "threads", "machine")
+_SPEC = ("net", "rule", "data", "seed", "epochs", "batch", "lr", "schedule")
+_ORIGIN = ("run", *_SPEC, "state", "commits", "torch", "threads", "machine")
+_HEADS, _NUMBERS = {"lr": "rate"}, ("seed", "epochs", "batch", "lr", "threads")
 
 
 def _origin(identity: str, bundle: Bundle) -> Row:
-    where = bundle.provenance[-1]
+    """A run that was stopped and went on can have been computed by several commits."""
+    seen = [
+        {
+            "commits": _short(entry["commit"]),
+            "torch": entry["libraries"]["torch"],
+            "threads": str(entry["threads"]),
+            "machine": f"{entry['machine']} {entry['instruction_set']}",
+        }
+        for entry in bundle.provenance
+    ]
     return {
         "run": identity,
         **{key: bundle.spec[key] for key in _SPEC},
         "state": bundle.status["state"],
-        "commit": where["commit"][:12],
-        "torch": where["libraries"]["torch"],
-        "threads": where["threads"],
-        "machine": f"{where['machine']} {where['instruction_set']}",
+        **{key: ", ".join(dict.fromkeys(entry[key] for entry in seen)) for key in seen[0]},
     }
+
+
+def _short(commit: str) -> str:
+    """Twelve digits; what says that the tree had changes stays."""
+    name, plus, changes = commit.partition("+")
+    return f"{name[:12]}{plus}{changes}"
 
 
 def figures(answers: Answers) -> list[Drawing]:

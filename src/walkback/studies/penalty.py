@@ -48,9 +48,9 @@ def penalty_table(answers: Answers) -> Table:
     # The paper's rows without a penalty are of longer runs: they stand in Table 2.
     lines = [Line({"rule": a.name, **depth_of(a)}, a, a.name if "penalty" in a.name else "") for a in rows]
     caption = (
-        "A penalty λ‖f_l(h_l)‖² on every branch, under DFA and, as the matched control, under backprop. "
-        "p is the rank of the deep cosine under 199 draws of fresh feedback (backprop: shuffled samples), "
-        "on 128 rows; .005 is the least there is."
+        "A penalty λ‖f_l(h_{l−1})‖² on every branch, under DFA and, as the matched control, under "
+        "backprop. p is the rank of the deep cosine under 199 draws of fresh feedback (backprop: shuffled "
+        "samples), on 128 rows; .005 is the least there is."
     )
     if any("stem-dependent" in line.label["verdict"] for line in lines):
         caption += (
