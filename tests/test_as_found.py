@@ -504,3 +504,18 @@ def test_a_credit_of_another_shape_is_refused_and_not_spread(shape):
     for measure in (credit_metrics.nudge, credit_metrics.perturbation_correlation):
         with pytest.raises(BadInput, match="must have one shape"):
             measure(lambda s: s.square().sum(1), h, a, g, torch.Generator().manual_seed(0))
+
+
+class Restless(ResMLP):
+    """It moves a weight whenever it is run."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.out_head.bias.add_(1e-3)
+        return super().forward(x)
+
+
+def test_a_model_that_writes_to_its_parameters_is_refused_by_name():
+    x, y = batch()
+    with pytest.raises(BadInput, match=r"writes to its parameter 'out_head.bias'"):
+        FAProtocol(Restless(6, 4, depth=2, width=8).double(), x, y).run()

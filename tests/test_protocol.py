@@ -8,7 +8,7 @@ import torch
 
 from tests.conftest import ready_rule
 from walkback import Bundle, FAProtocol, Thresholds
-from walkback.core.errors import BadInput
+from walkback.core.errors import BadInput, NotApplicable
 from walkback.judge.assemble import judge_bundles
 from walkback.judge.replay import first_firing, histories, replay
 from walkback.judge.sweep import sweep
@@ -187,3 +187,63 @@ def test_a_rule_that_did_not_settle_is_called_unconverged_in_its_verdict():
     assert few.claim == "ep(nudge=random,solver=gd) (unconverged) assigns credit to deep layers"
     assert few.evidence["residual"][0] > 0.05 and any("not come to rest" in note for note in few.notes)
     assert solved.claim == "ep assigns credit to deep layers" and solved.evidence["residual"][0] < 0.05
+
+
+class Pair(ResMLP):
+    """Features first, and logits that its head made second."""
+
+    def forward(self, x):
+        h = self.stem(x)
+        for block in self.blocks:
+            h = block(h)
+        return h, self.out_head(self.out_ln(h))
+
+
+class Scaled(Pair):
+    def forward(self, x):
+        features, logits = super().forward(x)
+        return features, logits * 2
+
+
+def test_of_several_outputs_the_one_that_the_head_made_is_read(model, data):
+    pair = Pair(12, 5, depth=3, width=16)
+    pair.load_state_dict(model.state_dict())
+    ours, theirs = (FAProtocol(net, *data, baseline=0.01).run() for net in (model, pair))
+    assert theirs.to_dict()["diagnostics"] == ours.to_dict()["diagnostics"]
+    with pytest.raises(
+        NotApplicable, match=r"shapes \(300, 16\) and \(300, 5\), and none is what its head"
+    ):
+        FAProtocol(Scaled(12, 5, depth=3, width=16), *data).run()
+
+
+class Deaf(ResMLP):
+    """A head that does not listen to the blocks."""
+
+    def forward(self, x):
+        return self.out_head(self.out_ln(super().forward(x).detach().sum() * 0 + self.stem(x).detach()))
+
+
+def test_a_head_that_does_not_depend_on_the_blocks_is_told_so(data):
+    with pytest.raises(NotApplicable, match="No gradient comes back from the logits to the last block"):
+        FAProtocol(Deaf(12, 5, depth=3, width=16), *data).run()
+
+
+@pytest.mark.parametrize("options", [{"blocks": 5}, {"blocks": [5]}, {"seed": "a"}])
+def test_options_of_another_kind_are_refused_in_a_sentence(model, data, options):
+    with pytest.raises(BadInput, match="not"):
+        FAProtocol(model, *data, **options)
+
+
+def test_what_is_no_model_or_no_limit_is_refused_in_a_sentence(data):
+    with pytest.raises(BadInput, match=r"must be a torch.nn.Module, not NoneType"):
+        FAProtocol(None, *data)
+    with pytest.raises(BadInput, match="growth must be positive and finite, not '5'"):
+        Thresholds(growth="5")
+
+
+def test_a_run_that_lies_in_a_store_twice_is_not_replayed_twice(model, data, tmp_path):
+    for name in ("one", "copy"):
+        Bundle.from_model(model, *data, tmp_path / name)
+    bundles = [Bundle.open(tmp_path / name) for name in ("one", "copy")]
+    with pytest.raises(BadInput, match="given more than once"):
+        histories(bundles)

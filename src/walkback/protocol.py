@@ -68,6 +68,12 @@ class FAProtocol:
             raise BadInput("Give a rule or credits, not both.")
         if thresholds is not None and not isinstance(thresholds, Thresholds):
             raise BadInput(f"thresholds must be walkback.Thresholds, not {type(thresholds).__name__}.")
+        if not isinstance(seed, (int, np.integer)):
+            raise BadInput(f"The seed must be a whole number, not {seed!r}.")
+        if not isinstance(model, nn.Module):
+            raise BadInput(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
+        if not all(isinstance(each, (str, nn.Module)) for each in _as_list(blocks)):
+            raise BadInput(f"Blocks are paths or modules, not {blocks!r}.")
         self.net = Adapter(model, blocks, out_ln, head)
         self.x, self.y = self.net.prepare(x, y)
         self.split = _batch_hash(x, self.y)
@@ -230,6 +236,11 @@ def _rule_words(rule: Rule) -> dict[str, str]:
     if rule.call is None:
         return {"label": rule.name, "variant": rule.name}
     return describe_rule(rule.call)
+
+
+def _as_list(blocks: Any) -> list[Any]:
+    one = isinstance(blocks, str) or not isinstance(blocks, Iterable)
+    return [] if blocks is None else [blocks] if one else list(blocks)
 
 
 def _baseline_evidence(baseline: Baseline | None) -> Evidence | None:

@@ -704,8 +704,8 @@ def test_a_table_that_is_named_twice_counts_once(tmp_path, capsys):
 def test_equal_rows_of_a_coarse_metric_are_runs_of_their_own():
     rng = np.random.default_rng(0)
     coarse = pd.DataFrame({"m": rng.integers(3, size=200), "acc": rng.integers(4, size=200)})
-    assert len(drop_repeats(coarse, ["m", "acc"])) == 200
-    assert len(drop_repeats(pd.concat([table(), table()]), ["m"])) == 150
+    assert len(drop_repeats(coarse, ["m", "acc"], ["m", "acc"])) == 200
+    assert len(drop_repeats(pd.concat([table(), table()]), list(table()), ["m"])) == 150
 
 
 def test_a_coarse_metric_does_not_make_chance_of_equal_losses():

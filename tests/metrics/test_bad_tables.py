@@ -14,6 +14,7 @@ from walkback.metrics import MetricAudit
 from walkback.metrics.admissible import Claim
 from walkback.metrics.curve import temporal_curve
 from walkback.metrics.ledger import read_tables
+from walkback.metrics.several import audit_all
 from walkback.metrics.simulate import Truth, simulate
 
 
@@ -51,3 +52,50 @@ def test_complex_numbers_are_refused():
     frame["m"] = frame["m"] + 1j
     verdict = MetricAudit(frame, "m", "acc", "loss").run()
     assert verdict.outcome is Outcome.REFUSED and "complex numbers" in verdict.reasons[0].sentence
+
+
+def refusal(frame: pd.DataFrame, **options) -> str:
+    verdict = MetricAudit(frame, "m", "acc", "loss", **options).run()
+    assert verdict.outcome is Outcome.REFUSED
+    return verdict.reasons[0].sentence
+
+
+@pytest.mark.parametrize("clusters, told", [(1, "1 cluster carries"), (5, "5 clusters carry")])
+def test_too_few_clusters_are_refused_before_anything_is_fitted(clusters, told):
+    frame = table(120).assign(family=[f"f{row % clusters}" for row in range(120)])
+    assert refusal(frame, cluster="family") == f"{told} no inference: at least 6 are needed."
+
+
+def test_a_whole_number_beyond_any_float_is_refused():
+    frame = table().astype({"m": object})
+    frame.loc[3, "m"] = 10**400
+    assert "whole numbers, one of them beyond any float" in refusal(frame)
+
+
+def test_a_control_of_numbers_that_one_cell_makes_text_is_called_that():
+    frame = table(120)
+    text = frame.assign(wd=[f"{value:.6f}" for value in frame.loss])
+    assert "120 categories for 120 rows, most of them numbers stored as text" in refusal(
+        text, controls=["wd"]
+    )
+    few = frame.assign(wd=["null", *(["0.1", "0.2"] * 60)][:120])
+    notes = MetricAudit(few, "m", "acc", "loss", ["wd"]).run().notes
+    assert "The control wd holds numbers stored as text: each value counts as a category." in notes
+    words = frame.assign(wd=["adam", "sgd"] * 60)
+    assert not any("as text" in note for note in MetricAudit(words, "m", "acc", "loss", ["wd"]).run().notes)
+
+
+def test_a_run_that_was_repeated_under_other_seeds_counts_once():
+    frame = table(120)
+    copied = pd.concat([frame, frame], ignore_index=True).assign(seed=range(240))
+    once, twice = (MetricAudit(each, "m", "acc", "loss").run() for each in (frame, copied))
+    assert twice.evidence["n"] == 120 and twice.evidence["tests"] == once.evidence["tests"]
+    assert any("120 were left out" in note for note in twice.notes)
+
+
+def test_a_metric_asked_for_alone_is_not_taken_out_of_its_own_controls():
+    frame = table(120)
+    alone = audit_all(frame, ["m"], "acc", "loss", ["m"]).verdicts["m"]
+    assert alone.verdict == "PROXY (exact)"
+    both = audit_all(frame.assign(other=frame.m**2), ["m", "other"], "acc", "loss", ["m"]).verdicts
+    assert both["m"].verdict != "PROXY (exact)", "in a battery a control may be a metric too"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -356,3 +357,21 @@ def test_a_run_held_by_another_is_refused_by_name(tmp_path):
             pass
     with store.hold("run-1"):
         pass
+
+
+def test_a_run_that_has_lost_its_manifest_is_refused_and_one_that_only_started_is_not(bundle, tmp_path):
+    store = Store(bundle.path.parent)
+    started = store.path / "just-started" / "working"
+    started.mkdir(parents=True)
+    (started / "measurements-0000.csv").write_text("epoch\n")
+    assert [held.path for held in store.bundles()] == [bundle.path]
+    (started / "measurements-0001.csv").write_text("epoch\n")
+    with pytest.raises(
+        CorruptBundle, match=r"just-started holds the measurements of a run, but no bundle.json"
+    ):
+        store.bundles()
+    shutil.rmtree(started.parent)
+    (bundle.path / "measurements.csv").write_text("epoch\n")
+    (bundle.path / "bundle.json").unlink()
+    with pytest.raises(CorruptBundle, match="would be left out"):
+        store.bundles()

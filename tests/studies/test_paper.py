@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.studies.conftest import DATA
-from tests.studies.made_up import write_run
+from tests.studies.made_up import ENVIRONMENT, write_run
 from walkback import credit_metrics
 from walkback.cli.main import run
 from walkback.core.errors import BadInput
@@ -153,6 +153,21 @@ def test_a_rule_that_was_taken_away_is_shown_as_not_run_and_never_as_zero(copied
     assert "not run" in render_table(after["agreement"])
     (counts,) = rows_of(after["table-1-counts"], rules="all five")
     assert counts["artifact"] == ("2 of 4 (1 not run)" if arm is five_rule.ARM else "3 of 5")
+
+
+def test_where_runs_came_from_tells_other_rates_and_every_commit_apart(tmp_path):
+    store = Store(tmp_path)
+    for arm in (penalty.ARM, rate.ARM):
+        for spec in arm.plan(DATA[arm.data]):
+            if (str(spec.rule), spec.seed) == ("bp", 42):
+                bundle = write_run(store, spec)
+    bundle.commit([], environment={**ENVIRONMENT, "commit": "f" * 40 + "+changes"})
+    table = paper.provenance_table(Answers(store, DATA))
+    usual, fast = table.rows
+    assert (usual["lr"], fast["lr"]) == (1e-3, 3e-3) and "rate" in table.titles
+    assert usual["commits"] == ENVIRONMENT["commit"][:12]
+    assert fast["commits"] == f"{ENVIRONMENT['commit'][:12]}, {'f' * 12}+changes"
+    assert fast["torch"] == usual["torch"], "what did not change is told once"
 
 
 def test_one_seed_less_is_counted_and_a_running_one_is_not_used(copied):
@@ -750,18 +765,29 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
     )
 
 
-def test_a_frozen_net_whose_stem_dfa_trained_is_a_control_at_either_length(tmp_path):
+def test_a_frozen_net_whose_stem_dfa_trained_is_a_control_at_either_length_and_schedule(tmp_path):
     store = Store(tmp_path)
-    for arm, reached in ((stem.ARM, (0.36, 0.37)), (five_rule.ARM, (0.42,)), (stem.LONG, (None, 0.35))):
+    reached = (
+        (stem.ARM, (0.36, 0.37)),
+        (five_rule.ARM, (0.42,)),
+        (schedule.ARM, (0.41,)),
+        (stem.LONG, (None, 0.365)),
+        (stem.CONSTANT, (None, 0.349)),
+    )
+    for arm, accuracy in reached:
         for spec in arm.plan(DATA[arm.data]):
             if spec.rule.name == "frozen":
-                write_run(store, spec, accuracy=reached["dfa" in str(spec.rule)])
+                write_run(store, spec, accuracy=accuracy["dfa" in str(spec.rule)])
     found = Answers(store, DATA)
     said = reasons.of_frozen(found)
     assert "A stem trained by DFA gives .3700 instead of .3600 after 30 epochs (3 seeds): +1.0 pp." in said
-    assert "at the paper's length gives .3500 instead of .4200 after 100 epochs (1 seed): −7.0 pp." in said
-    assert "what comes of a stem trained by DFA at the paper's length (100 epochs, 1 seed)." in said
-    assert [row["seeds"] for row in stem.stem_table(found)[0].rows][-2:] == [1, 1], "seed by seed"
+    assert "at the paper's length gives .3650 instead of .4200 after 100 epochs (3 seeds): −5.5 pp." in said
+    under = "onstant rate under a stem trained by DFA"
+    assert f"A c{under} gives .3490 instead of .3650 after 100 epochs (3 seeds): −1.6 pp." in said
+    assert f"what comes of a c{under} (100 epochs, 3 seeds)." in said
+    rows = stem.stem_table(found)[0].rows[-4:]
+    assert [(row["stem"], row["seeds"]) for row in rows] == [("bp", 3), ("dfa", 3), ("bp", 1), ("dfa", 3)]
+    assert ["constant" in str(row["recipe"]) for row in rows] == [False, False, True, True]
 
 
 def test_a_change_that_agrees_by_our_own_spread_alone_is_named_with_that(tmp_path):

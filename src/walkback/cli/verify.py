@@ -20,7 +20,7 @@ def verify(
     file: Annotated[
         Path | None, typer.Argument(help="A file of your own tracks; without it, walkback's own.")
     ] = None,
-    tracks: Annotated[str, typer.Option("--tracks", help="Only these: 1,2,22.")] = "",
+    tracks: Annotated[str | None, typer.Option("--tracks", help="Only these: 1,2,22.")] = None,
     full: Annotated[bool, typer.Option("--full", help="More seeds, longer training.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write a report here; run again to go on.")
@@ -38,13 +38,13 @@ def verify(
     from walkback.tracks.verify import verify as run_tracks
 
     if new is not None:
-        if tracks or file is not None or full or out is not None:
+        if tracks is not None or file is not None or full or out is not None:
             raise BadInput("--new writes a track and runs none.", "Give it alone.")
         return _write_new(new, json)
     if out is not None and out.exists() and not out.is_dir():
         raise BadInput(f"--out {out} is a file, not a folder.")
-    wanted = names(tracks)
-    if tracks and not wanted:
+    wanted = names(tracks or "")
+    if tracks is not None and not wanted:
         raise BadInput(f"--tracks {tracks!r} names no track.", "Write ids: --tracks 1,2,22.")
     with counted("tracks") as on_progress:
         found = run_tracks(

@@ -83,9 +83,7 @@ def judge_bundles(
 def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None) -> list[Case]:
     """Read the evidence once; it can then be judged many times. Rules first, baselines last."""
     given, bundles = bundles, select_rates(bundles)
-    groups: dict[str, list[Bundle]] = {}
-    for bundle in bundles:
-        groups.setdefault(group_key(bundle), []).append(bundle)
+    groups = by_rule_and_recipe(bundles)
     siblings = dict(
         zip((b.path for b in bundles), sibling_bundles(bundles, baselines, groups), strict=True)
     )
@@ -93,8 +91,6 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
     rates = open_rates([*given, *(sibling for sibling in siblings.values() if sibling is not None)])
     cases = []
     for seeds in groups.values():
-        seeds.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
-        _check_seeds(seeds)
         group = [bundle for bundle in seeds if bundle.measurements().epochs] or seeds
         unmeasured = [bundle for bundle in seeds if bundle not in group]
         tried = all_of(given, stored[group[0].path.resolve().parent])
@@ -106,6 +102,17 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
         against = [same_epoch(run, siblings[b.path], rates) for run, b in zip(runs, group, strict=True)]
         cases.append(Case(group, runs, against, _cells(group, runs, stored, baselines), unmeasured))
     return sorted(cases, key=lambda case: (case.runs[0].role == "baseline", case.runs[0].label))
+
+
+def by_rule_and_recipe(bundles: Sequence[Bundle]) -> dict[str, list[Bundle]]:
+    """What is judged together, in the order of its seeds; a seed that comes twice is refused."""
+    groups: dict[str, list[Bundle]] = {}
+    for bundle in bundles:
+        groups.setdefault(group_key(bundle), []).append(bundle)
+    for seeds in groups.values():
+        seeds.sort(key=lambda bundle: bundle.spec.get("seed") or 0)
+        _check_seeds(seeds)
+    return groups
 
 
 def with_measured(bundles: Sequence[Bundle]) -> list[Bundle]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from walkback.core.verdict import Reason
-from walkback.judge.assemble import sibling_bundles
+from walkback.judge.assemble import by_rule_and_recipe, sibling_bundles
 from walkback.judge.diagnostics import judge_depth, judge_reference, judge_scale
 from walkback.judge.evidence import Evidence, evidence_by_epoch
 from walkback.judge.naming import run_names
@@ -41,6 +41,7 @@ def histories(bundles: Sequence[Bundle]) -> list[History]:
     captured model's one epoch is called 0 too; it stays, beside its baseline's last.
     """
     bundles = [bundle for bundle in select_rates(bundles) if bundle.measurements().epochs]
+    by_rule_and_recipe(bundles)  # a run that lies there twice would be counted twice
     names = run_names(bundles)
     siblings = sibling_bundles(bundles)
     rates = open_rates([*bundles, *(sibling for sibling in siblings if sibling is not None)])

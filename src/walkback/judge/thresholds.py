@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from typing import SupportsFloat
 
 from walkback.core.errors import BadInput
 from walkback.core.quantities import SETTLED_BELOW
@@ -56,8 +57,9 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            if not 0 < getattr(self, item.name) < math.inf:
-                raise BadInput(f"The threshold {item.name} must be positive and finite.")
+            value = getattr(self, item.name)
+            if not isinstance(value, SupportsFloat) or not 0 < float(value) < math.inf:
+                raise BadInput(f"The threshold {item.name} must be positive and finite, not {value!r}.")
         if self.alpha >= 0.5 or self.seed_share > 1:
             raise BadInput("alpha must be below 0.5 and seed_share at most 1.")
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkback.core.errors import BadInput
+from walkback.metrics.clusters import too_few
 from walkback.metrics.ledger import (
     Duplicates,
     count_duplicates,
@@ -27,6 +28,7 @@ Array = NDArray[np.float64]
 LEAST_DOF = 5
 EXACT = 1e-6  # relative residual below which a metric is a function of what it is compared with
 FAR = 10.0  # quartile ranges from the median
+AS_TEXT = "numbers stored as text: convert them first"
 SWAPS = 0.02  # and the same in ranks, where rounding may swap neighbours
 
 
@@ -103,8 +105,9 @@ def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admit
     dropped = len(chosen) - len(complete)
     duplicates = count_duplicates(complete, claim.metric, claim.target, claim.controls, seed)
     repeated = repeated_runs(frame.loc[complete.index], claim.measured)
-    once = drop_repeats(complete[~repeated], claim.measured)
+    once = drop_repeats(complete[~repeated], claim.columns, claim.measured)
     rows, warnings = once.index.to_numpy(), _warnings(dropped, duplicates, len(complete) - len(once))
+    warnings += _text_controls(once, claim)
     once = once.reset_index(drop=True)
     refusals = _sizes(once, claim) or _designs(once, claim)
     left_out = len(complete) - len(once)
@@ -148,9 +151,11 @@ def _kind(column: pd.Series) -> str:
         return "true and false"
     if pd.api.types.is_complex_dtype(column):
         return "complex numbers"
-    if pd.to_numeric(column, errors="coerce").notna().any():
-        return "numbers stored as text: convert them first"
-    return "text"
+    try:
+        numbers = pd.to_numeric(column, errors="coerce")
+    except OverflowError:
+        return "whole numbers, one of them beyond any float"
+    return AS_TEXT if numbers.notna().any() else "text"
 
 
 def _sizes(frame: pd.DataFrame, claim: Claim) -> list[str]:
@@ -176,11 +181,9 @@ def _designs(frame: pd.DataFrame, claim: Claim) -> list[str]:
     found, n = [], len(frame)
     for name in claim.confounders:
         if not is_number(frame[name]) and frame[name].nunique() > n / 2:
-            levels = frame[name].nunique()
-            found.append(
-                f"The control {name} has {levels} categories for {n} rows: as one-hot columns it would "
-                "explain everything. A unique id is not a control."
-            )
+            found.append(_too_many_levels(frame[name], n))
+    if claim.cluster and (few := too_few(frame[claim.cluster].astype(str).nunique())):
+        found.append(few)
     if found:
         return found
     width = confounder_matrix(frame, claim.confounders).shape[1]
@@ -190,6 +193,13 @@ def _designs(frame: pd.DataFrame, claim: Claim) -> list[str]:
             f"at least {LEAST_DOF} are needed."
         )
     return found
+
+
+def _too_many_levels(column: pd.Series, n: int) -> str:
+    levels = f"The control {column.name} has {column.nunique()} categories for {n} rows"
+    if _kind(column) == AS_TEXT:
+        return f"{levels}, most of them {AS_TEXT}."
+    return f"{levels}: as one-hot columns it would explain everything. A unique id is not a control."
 
 
 def _warnings(dropped: int, duplicates: Duplicates, repeated: int) -> list[str]:
@@ -203,6 +213,16 @@ def _warnings(dropped: int, duplicates: Duplicates, repeated: int) -> list[str]:
             f"Rows that repeat another in all of these columns count once: {repeated} were left out."
         )
     return found
+
+
+def _text_controls(frame: pd.DataFrame, claim: Claim) -> list[str]:
+    """One cell of text makes a column of numbers a column of categories."""
+    texts = [name for name in claim.confounders if not is_number(frame[name])]
+    return [
+        f"The control {name} holds {AS_TEXT.partition(':')[0]}: each value counts as a category."
+        for name in texts
+        if _kind(frame[name]) == AS_TEXT
+    ]
 
 
 def confounder_matrix(frame: pd.DataFrame, names: Sequence[str]) -> Array:

@@ -44,6 +44,12 @@ class ClusterTest:
     power: float = math.nan
 
 
+def too_few(clusters: int) -> str:
+    """Why so many clusters tell nothing; empty if they do."""
+    word = "cluster carries" if clusters == 1 else "clusters carry"
+    return "" if clusters >= FEWEST else f"{clusters} {word} no inference: at least {FEWEST} are needed."
+
+
 def cluster_test(
     metric: Array,
     target: Array,
@@ -69,8 +75,8 @@ def cluster_test(
     controls = None if controls is None else ranks(np.reshape(controls, (len(metric), -1)))
     found = partial_spearman(metric, target, controls)
     refuse = partial(ClusterTest, "refused", clusters=count, r=found.partial)
-    if count < FEWEST:
-        return refuse(f"{count} clusters carry no inference: at least {FEWEST} are needed.")
+    if few := too_few(count):
+        return refuse(few)
     model = WildModel.of(metric, target, controls, codes)
     if model.trouble:
         return refuse(model.trouble, r=math.nan if model.flat else found.partial)

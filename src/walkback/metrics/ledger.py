@@ -120,12 +120,13 @@ def _is_hashable(column: pd.Series) -> bool:
     return column.dtype != object or column.map(lambda value: isinstance(value, Hashable)).all()
 
 
-def drop_repeats(frame: pd.DataFrame, measured: Sequence[str]) -> pd.DataFrame:
-    """Rows that equal an earlier one in every column count once: pooled files may hold the same runs.
+def drop_repeats(frame: pd.DataFrame, columns: Sequence[str], measured: Sequence[str]) -> pd.DataFrame:
+    """Rows that equal an earlier one in all of `columns` count once: pooled files may hold the same runs,
+    and a script that does not use its seed makes one run many times.
 
     Where all that was measured has few values, rows are equal by chance too, and then all of them stay.
     """
-    once = frame.drop_duplicates()
+    once = frame.drop_duplicates(list(columns))
     fine = any(2 * once[name].nunique() > len(once) for name in measured)
     return once if fine else frame
 

@@ -55,7 +55,7 @@ def audit_all(
     if not metrics:
         raise BadInput("Name at least one metric.")
     audits = {
-        name: MetricAudit(frame, name, target, baseline, _without(controls, name), **options)
+        name: MetricAudit(frame, name, target, baseline, _without(controls, name, metrics), **options)
         for name in metrics
     }
     fitted = _fit_together(audits)
@@ -94,9 +94,10 @@ def _fit_together(audits: Mapping[str, MetricAudit]) -> dict[str, CrossFit]:
     }
 
 
-def _without(controls: Sequence[str], metric: str) -> list[str]:
-    """A battery may hold a column that is also a control: for that metric it is not."""
-    return [name for name in controls if name != metric]
+def _without(controls: Sequence[str], metric: str, metrics: Sequence[str]) -> list[str]:
+    """A battery may hold a column that is also a control: for that metric it is not. A metric that is
+    asked for alone stays among its own controls, and is told to be one of them."""
+    return [name for name in controls if name != metric or len(metrics) == 1]
 
 
 def _corrections(

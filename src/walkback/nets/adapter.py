@@ -96,10 +96,10 @@ class Adapter:
 
     def logits(self, x: Batch) -> Tensor:
         """The model's own forward pass, eager and without a cache."""
-        with plain_pass(self.model):
+        with plain_pass(self.model), outputs_of(self.head) as made:
             if isinstance(x, Mapping):
-                return logits_of(self.model(**{name: _own(part) for name, part in x.items()}))
-            return logits_of(self.model(_own(x)))
+                return logits_of(self.model(**{name: _own(part) for name, part in x.items()}), made)
+            return logits_of(self.model(_own(x)), made)
 
     def probe(self, x: Batch, y: Tensor) -> Trace:
         """The trace that is measured: batch checked, moved to the model's device and precision."""
@@ -138,7 +138,7 @@ class Adapter:
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Evaluation mode, with the model and the generators as they were found afterwards.
+        """Evaluation mode, with the model and torch's generators as they were found afterwards.
 
         Everything measured happens in here: in training mode dropout and BatchNorm would make a
         gradient depend on more than its own sample.
@@ -193,6 +193,20 @@ class Adapter:
         if len(swapped) != 1:
             raise NotApplicable(f"h_{layer} could not be replaced: its block ran {len(swapped)} times.")
         return logits
+
+
+@contextlib.contextmanager
+def outputs_of(module: nn.Module | None) -> Iterator[list[Any]]:
+    """What a module gives while this lasts: a head may make one of several tensors that a model returns."""
+    made: list[Any] = []
+    if module is None or isinstance(module, torch.jit.ScriptModule):
+        yield made
+        return
+    handle = module.register_forward_hook(lambda module, args, output: made.append(output))
+    try:
+        yield made
+    finally:
+        handle.remove()
 
 
 def _own(part: Any) -> Any:

@@ -10,20 +10,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from walkback.core.errors import BadInput
+
 
 @contextlib.contextmanager
 def as_found(model: nn.Module) -> Iterator[None]:
     """Evaluation mode. Afterwards every module has its mode, its buffers and its plain attributes again.
 
-    Buffers that a forward pass made are gone, and so is the attribute that says they were made.
+    Buffers that a forward pass made are gone, and so is the attribute that says they were made. A model
+    that writes to its parameters when it is run is refused: every number would be of another one.
     """
     kept = [_Kept.of(module) for module in model.modules()]
+    before = _writes(model)
     try:
         model.eval()
         yield
     finally:
         for each in kept:
             each.put_back()
+    changed = [name for name, count in _writes(model).items() if count != before.get(name)]
+    if changed:
+        raise BadInput(
+            f"The model writes to its parameter {changed[0]!r} when it is run in evaluation mode: it is no "
+            "longer the one that was handed over."
+        )
+
+
+def _writes(model: nn.Module) -> dict[str, int]:
+    """How often each parameter was written to in place, as torch counts it (not through `.data`)."""
+    return {name: p._version for name, p in model.named_parameters() if not p.is_inference()}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from walkback.core.errors import BadInput, NotApplicable
+from walkback.nets.trace import NO_WAY_BACK
 
 if TYPE_CHECKING:
     from walkback.nets.trace import Trace
@@ -16,16 +17,31 @@ if TYPE_CHECKING:
 Batch = Tensor | Mapping[str, Tensor]
 
 
-def logits_of(output: Any) -> Tensor:
+def logits_of(output: Any, made: Sequence[Any] = ()) -> Tensor:
+    """The logits among what a model returned: the tensor that its head `made`, else the first."""
     logits = getattr(output, "logits", output)
     if isinstance(logits, (tuple, list)):
-        logits = logits[0]
+        by_head = [part for part in logits if any(part is each for each in made)]
+        logits = by_head[0] if by_head else _first(logits, made)
     if not isinstance(logits, Tensor) or logits.dim() < 2:
         raise NotApplicable(
             "The model's output is not a batch of logits.",
             "It must return a tensor [batch, classes], or an object with an attribute 'logits'.",
         )
     return logits
+
+
+def _first(parts: Sequence[Any], made: Sequence[Any]) -> Any:
+    """The first of several; not where the head ran and others look like logits as much as it does."""
+    alike = [part for part in parts if isinstance(part, Tensor) and part.dim() >= 2]
+    alike = [part for part in alike if part.shape[:-1] == alike[0].shape[:-1]]
+    if made and len(alike) > 1:
+        shapes = " and ".join(str(tuple(part.shape)) for part in alike)
+        raise NotApplicable(
+            f"The model returns several tensors, of shapes {shapes}, and none is what its head made.",
+            "Return the logits alone, or an object with an attribute 'logits'.",
+        )
+    return parts[0] if parts else None
 
 
 def check_label_shape(logits: Tensor, y: Tensor) -> None:
@@ -55,10 +71,7 @@ def check_measurable(trace: Trace) -> None:
                 "States must be batch-first: [batch, …], or [batch, tokens, …] with a label per token.",
             )
     if not trace.logits.requires_grad:
-        raise NotApplicable(
-            "No gradient comes back from the logits to the last block.",
-            "Is the head run under no_grad, or does it not depend on the blocks?",
-        )
+        raise NotApplicable(*NO_WAY_BACK)
 
 
 def as_tensor(thing: Any, name: str) -> Tensor:

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 Wiring = Literal["probe", "chain", "cut"]
 
 
+NO_WAY_BACK = (
+    "No gradient comes back from the logits to the last block.",
+    "Is the head run under no_grad, or does it not depend on the blocks?",
+)
+
+
 @dataclass
 class Trace:
     """States h_0 … h_L (0 = stem output, L = deepest), logits and labels of one forward pass.
@@ -90,7 +96,8 @@ class Trace:
     def top_reference(self) -> Tensor:
         """g_L, the exact gradient at the last state: through the head and the terminal norm only."""
         (top,) = _gradients([self.logits], [self.states[-1]], [self.error])
-        assert top is not None, "logits that require a gradient depend on the last state"
+        if top is None:
+            raise NotApplicable(*NO_WAY_BACK)
         return top
 
     def block(self, layer: int, h: Tensor) -> Tensor:

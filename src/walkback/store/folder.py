@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from walkback.core.errors import BadInput, FileTrouble, StoreBusy
+from walkback.core.errors import BadInput, CorruptBundle, FileTrouble, StoreBusy
 from walkback.store.bundle import MANIFEST, Bundle, import_zip
 
 
@@ -49,9 +49,17 @@ class Store:
         return cls(path)
 
     def bundles(self) -> list[Bundle]:
-        """Every bundle in name order; half-finished ones are in it too."""
-        found = sorted(file.parent for file in self.path.glob(f"*/{MANIFEST}"))
-        return [Bundle.open(path) for path in found if not path.name.startswith(".")]
+        """Every bundle in name order; half-finished ones are in it too. A run that has lost its manifest
+        is refused: without it a verdict would be that of the other seeds."""
+        folders = sorted(p for p in self.path.glob("*") if p.is_dir() and not p.name.startswith("."))
+        sound = [path for path in folders if (path / MANIFEST).is_file()]
+        for path in folders:
+            if path not in sound and _was_measured(path):
+                raise CorruptBundle(
+                    f"{path} holds the measurements of a run, but no {MANIFEST}: it would be left out.",
+                    "Copy the run again, or move the folder out of the store.",
+                )
+        return [Bundle.open(path) for path in sound]
 
     def find(self, name: str) -> Bundle | None:
         path = self.path / name
@@ -89,6 +97,12 @@ class Store:
             yield
         finally:
             lock.release()
+
+
+def _was_measured(folder: Path) -> bool:
+    """Whether it has what is written after the first manifest alone: a run can be killed before that."""
+    later = (file for file in folder.glob("working/measurements-*.csv") if "-0000." not in file.name)
+    return (folder / "measurements.csv").is_file() or next(later, None) is not None
 
 
 def _unpack(archives: Sequence[Path]) -> Path:

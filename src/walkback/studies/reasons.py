@@ -131,10 +131,11 @@ def of_frozen(answers: Answers) -> str:
     """The recipe's part, and the stem's: the paper does not say how its own was trained."""
     by_dfa, by_bp = answers.of(stem.ARM, (stem.DFA_STEM, "frozen"))
     untrained, trained = answers.of(five_rule.ARM, ("shallow", "frozen"))
-    long = answers.one(stem.LONG, stem.DFA_STEM)
+    long, constant = (answers.one(arm, stem.DFA_STEM) for arm in (stem.LONG, stem.CONSTANT))
     stems = [
         Control("A stem trained by DFA", by_dfa, by_bp, "stem", "stem"),
         Control("A stem trained by DFA at the paper's length", long, trained, "stem", "five-rule"),
+        Control("A constant rate under a stem trained by DFA", constant, long, "stem", "stem"),
         Control("A stem that is not trained (shallow)", untrained, trained, "five-rule", "five-rule"),
     ]
     return of_recipes(answers, "frozen", stems)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from walkback.report.answer import ACCURACY, Answer, Line, measured_table, uneven
 from walkback.report.table import Column, Table
-from walkback.studies import five_rule
+from walkback.studies import five_rule, schedule
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, recipe
-from walkback.studies.study import SEEDS, Arm, Study
+from walkback.studies.study import Arm, Study
 
 DFA_STEM, BP_STEM = "frozen(stem=dfa)", "mixed(stem=bp,blocks=dfa)"
 CELLS = {  # rule: who trained the stem, and who the blocks
@@ -21,15 +21,19 @@ CELLS = {  # rule: who trained the stem, and who the blocks
 }
 
 ARM = Arm(("dfa", "frozen", DFA_STEM, BP_STEM, "shallow"), NET, DATA, recipe=recipe(SHORT_EPOCHS))
-LONG = Arm((DFA_STEM,), NET, DATA, seeds=SEEDS[:1], recipe=recipe(PAPER_EPOCHS))
+LONG = Arm((DFA_STEM,), NET, DATA, recipe=recipe(PAPER_EPOCHS))
+CONSTANT = replace(LONG, recipe=recipe(PAPER_EPOCHS, "constant"))
 
 
 def stem_table(answers: Answers) -> list[Table]:
     """The two-by-two table of stem and blocks, and under it the net of which the head alone learns; then
-    frozen blocks under either stem as long as the paper's."""
+    frozen blocks under either stem as long as the paper's, annealed and not."""
     short = [_line(rule, answer) for rule, answer in zip(CELLS, answers.of(ARM, list(CELLS)), strict=True)]
-    both = answers.without_and_with(five_rule.ARM, "frozen", LONG, DFA_STEM)
-    long = [_line(rule, answer) for rule, answer in zip(("frozen", DFA_STEM), both, strict=True)]
+    long = [
+        _line(rule, answers.one(arm, rule))
+        for by_bp, by_dfa in ((five_rule.ARM, LONG), (schedule.ARM, CONSTANT))
+        for rule, arm in (("frozen", by_bp), (DFA_STEM, by_dfa))
+    ]
     lead = [Column(name, (key,), numeric=False) for name, key in _LEAD.items()]
     caption = (
         "Who trained the stem, and who the blocks. Rows of one recipe with one stem differ in the blocks "
@@ -49,7 +53,7 @@ _LEAD = {"stem trained by": "stem", "blocks": "blocks"}
 STUDY = Study(
     "stem",
     "Do DFA's blocks beat frozen ones under a stem trained by backprop, and under one trained by DFA?",
-    (ARM, LONG),
+    (ARM, LONG, CONSTANT),
     ours="the whole study",
     tables=stem_table,
 )
