@@ -247,3 +247,14 @@ def test_a_run_that_lies_in_a_store_twice_is_not_replayed_twice(model, data, tmp
     bundles = [Bundle.open(tmp_path / name) for name in ("one", "copy")]
     with pytest.raises(BadInput, match="given more than once"):
         histories(bundles)
+
+
+def test_a_gain_over_a_number_says_how_many_items_it_is_from(model, data):
+    x, y = data
+    gain = FAProtocol(model, x[:1], y[:1], baseline=0.01).run()["diagnostics"]["D3_depth_utility"]
+    low, high = (0.0, 79.3) if gain["value"] < 0 else (20.7, 100.0)  # Wilson's interval for one item
+    assert f"and 1 item puts the accuracy between {low} and {high} %" in gain["sentence"]
+    gain = FAProtocol(model, x, y, baseline=0.01).run()["diagnostics"]["D3_depth_utility"]
+    assert "300 items put the accuracy between" in gain["sentence"]
+    gain = FAProtocol(model, x, y, baseline=0.01, accuracy=0.5).run()["diagnostics"]["D3_depth_utility"]
+    assert "items put" not in gain["sentence"], "an accuracy that was given is of unknown items"

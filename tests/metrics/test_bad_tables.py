@@ -99,3 +99,10 @@ def test_a_metric_asked_for_alone_is_not_taken_out_of_its_own_controls():
     assert alone.verdict == "PROXY (exact)"
     both = audit_all(frame.assign(other=frame.m**2), ["m", "other"], "acc", "loss", ["m"]).verdicts
     assert both["m"].verdict != "PROXY (exact)", "in a battery a control may be a metric too"
+
+
+def test_rows_without_a_group_are_counted():
+    frame = table(120).assign(arch=["mlp", "cnn", None] * 40)
+    verdict = MetricAudit(frame, "m", "acc", "loss", group="arch").run()
+    assert "40 rows have no arch: they are part of no group." in verdict.notes
+    assert sum(group["n"] for group in verdict.evidence["groups"]) == 80

@@ -148,7 +148,7 @@ def test_five_clusters_or_fewer_are_refused_with_a_reason(clusters):
     metric, target, controls, codes = table(7, rows=30, clusters=clusters)
     rng = np.random.default_rng(0)
     found = cluster_test(metric, target, controls[:, :1], clusters=codes, rng=rng)
-    assert found.status == "refused" and f"{clusters} clusters" in found.reason and math.isnan(found.p)
+    assert found.status == "refused" and f"{clusters} cluster" in found.reason and math.isnan(found.p)
     interval = cluster_bootstrap(metric, target, controls[:, :1], clusters=codes, rng=rng)
     assert np.isnan([interval.percentile, interval.bca]).all() and "clusters" in interval.reason
 

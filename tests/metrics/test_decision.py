@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from walkback.core.verdict import Outcome
 from walkback.metrics.admissible import Claim
@@ -39,3 +40,10 @@ def test_a_proxy_is_silent_only_where_the_raw_association_was_not_found():
     found = {raw_p: decide(line, r=0.0, p=0.9, raw=0.17, raw_p=raw_p, units=400) for raw_p in (0.0006, 0.3)}
     assert found[0.0006] == (Outcome.PROXY, "PROXY")
     assert found[0.3] == (Outcome.PROXY, "PROXY (silent with and without the controls)")
+
+
+def test_what_learners_leave_of_a_metric_that_the_controls_predict_is_no_news():
+    found = [learner(name, 0.3, 0.001, eligible=True) for name in ("linear", "kernel ridge")]
+    for left, told in ((0.5, Outcome.INDEPENDENT), (0.05, Outcome.INCONCLUSIVE)):
+        tests = [replace(each, left=left) for each in found]
+        assert decide(*tests, r=0.3, p=0.001, units=300)[0] is told

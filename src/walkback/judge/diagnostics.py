@@ -236,11 +236,23 @@ def _seed_interval(pairs: Sequence[tuple[Evidence, Evidence]], alpha: float) -> 
 
     gains = [r.accuracy - b.accuracy for r, b in pairs if r.accuracy is not None and b.accuracy is not None]
     if len(gains) < 3:
-        return None, "a point estimate: the items are not paired"
+        return None, f"a point estimate: the items are not paired{_known_from(pairs[0][0])}"
     mean, se = float(np.mean(gains)), float(np.std(gains, ddof=1)) / math.sqrt(len(gains))
     reach = float(t.ppf(1 - alpha, len(gains) - 1)) * se
     how = f"interval over {len(gains)} seeds alone: the items are not paired"
     return Interval(mean, mean - reach, mean + reach, se, len(gains) - 1, alpha), how
+
+
+def _known_from(run: Evidence) -> str:
+    """How well the items at hand tell the run's own accuracy: ten of them say next to nothing."""
+    from scipy.stats import binomtest
+
+    if run.correct is None or not len(run.correct):
+        return ""
+    count = len(run.correct)
+    low, high = binomtest(int(run.correct.sum()), count).proportion_ci(method="wilson")
+    items = "1 item puts" if count == 1 else f"{count} items put"
+    return f", and {items} the accuracy between {100 * low:.1f} and {100 * high:.1f} %"
 
 
 def _paired(run: Evidence, baseline: Evidence) -> np.ndarray | None:

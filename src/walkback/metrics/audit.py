@@ -226,6 +226,12 @@ class MetricAudit:
             rows.append({"group": f"{self.group}={value}", "n": found.n, **compat_of(found)})
         return rows
 
+    def _without_group(self) -> list[str]:
+        if self.group is None or self.admitted.refusals:
+            return []
+        lost = int(self.frame[self.group].iloc[self.admitted.rows].isna().sum())
+        return [f"{lost} rows have no {self.group}: they are part of no group."] if lost else []
+
     def _exact(self, source: str, admitted: Admitted, evidence: dict[str, Any]) -> Verdict:
         if source == self.claim.target:
             return self._refused(admitted, evidence, [f"{self.claim.metric} is a function of the target."])
@@ -251,7 +257,7 @@ class MetricAudit:
         admitted: Admitted,
         evidence: dict[str, Any],
     ) -> Verdict:
-        notes = [*admitted.warnings]
+        notes = [*admitted.warnings, *self._without_group()]
         if outcome is Outcome.INDEPENDENT and self.claim.baseline and not self.claim.twin:
             notes.append(
                 f"There is one reading of {self.claim.baseline} only: a second, noisy reading of the same "

@@ -24,7 +24,8 @@ KERNEL_ROWS = 1500  # beyond this the kernel learner sees a random part of the t
 
 @dataclass(frozen=True)
 class LearnerTest:
-    """One learner's answer. `eligible`: its error out of fold is within one standard error of the best."""
+    """One learner's answer. `eligible`: its error out of fold is within one standard error of the best.
+    `left`: the share of the metric's variance that it does not predict."""
 
     learner: str
     r: float
@@ -32,6 +33,7 @@ class LearnerTest:
     p: float
     error: float
     eligible: bool
+    left: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,11 @@ def cross_fit_all(tasks: Sequence[FitTask]) -> list[CrossFit]:
     columns = normal_scores(np.column_stack([*(task.metric for task in tasks), first.target]))
     left = {name: columns - found for name, found in _predict(columns, first).items()}
     return [
-        _compare({name: all_left[:, [index, -1]] for name, all_left in left.items()}, first.clusters)
+        _compare(
+            {name: all_left[:, [index, -1]] for name, all_left in left.items()},
+            float(columns[:, index].var()),
+            first.clusters,
+        )
         for index in range(len(tasks))
     ]
 
@@ -115,24 +121,32 @@ def _predict(columns: Array, task: FitTask) -> dict[str, Array]:
     return predicted
 
 
-def _compare(residuals: dict[str, Array], clusters: NDArray[np.int64] | None) -> CrossFit:
+def _compare(residuals: dict[str, Array], variance: float, clusters: NDArray[np.int64] | None) -> CrossFit:
+    """`variance` is that of the metric before anything was predicted."""
     errors = {name: (left**2).sum(axis=1) for name, left in residuals.items()}
     best = min(errors, key=lambda name: float(errors[name].mean()))
     tests = tuple(
-        _test(name, left, errors[name], errors[best], clusters) for name, left in residuals.items()
+        _test(name, left, errors[name], errors[best], variance, clusters)
+        for name, left in residuals.items()
     )
     return CrossFit(tests, residuals)
 
 
 def _test(
-    name: str, left: Array, error: Array, best: Array, clusters: NDArray[np.int64] | None
+    name: str,
+    left: Array,
+    error: Array,
+    best: Array,
+    variance: float,
+    clusters: NDArray[np.int64] | None,
 ) -> LearnerTest:
     worse = error - best
     margin = float(worse.std(ddof=1)) / math.sqrt(len(worse))
     z, p = covariance_test(left[:, 0] * left[:, 1], clusters)
     scale = math.sqrt(float((left**2).sum(axis=0).prod()))
     r = float((left[:, 0] * left[:, 1]).sum()) / scale if scale > 0 else math.nan
-    return LearnerTest(name, r, z, p, float(error.mean()), float(worse.mean()) <= margin)
+    share = float((left[:, 0] ** 2).mean()) / variance if variance > 0 else math.nan
+    return LearnerTest(name, r, z, p, float(error.mean()), float(worse.mean()) <= margin, share)
 
 
 def covariance_test(products: Array, clusters: NDArray[np.int64] | None = None) -> tuple[float, float]:

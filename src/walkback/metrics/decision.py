@@ -23,7 +23,9 @@ from walkback.metrics.twin import TwinTest
 
 LEAST_ROWS = 100  # with fewer, flexible learners cannot tell a curved confounder from news
 PERMUTATIONS = 1999
-NO_TESTS = ("equivalence", "bend")  # checks that cannot find the association
+LEAST_LEFT = 0.1  # of the metric's variance; of an exact product of controls learners leave up to .06
+DOUBTS = ("bend", "rest")  # where they fire, what the tests find may be what the controls do
+NO_TESTS = ("equivalence", *DOUBTS)  # checks that cannot find the association
 
 
 @dataclass(frozen=True)
@@ -72,18 +74,20 @@ class Decision:
         reasons += [self._learner(test) for test in found.fitted.tests]
         if found.twin is not None:
             reasons += [self._twin(found.twin), self._bend(found.twin)]
+        if self.claim.confounders and found.fitted.tests:
+            reasons.append(self._rest(found.fitted.best))
         same = found.equivalence(self.delta, self.alpha)[0]
         return (*reasons, self._equivalence(same, found.units, found.partial.k))
 
     def decide(self, found: Findings, reasons: Sequence[Reason]) -> tuple[Outcome, str]:
         tests = [reason for reason in reasons if reason.check not in NO_TESTS]
         counted = [reason for reason in tests if reason.status == "ok"]
-        straight = not any(reason.fires for reason in reasons if reason.check == "bend")
+        sure = not any(reason.fires for reason in reasons if reason.check in DOUBTS)
         every = [reason.detail["sign"] for reason in counted]
         signs = set(every) - {0.0}
-        agree = straight and len(signs) == 1 and all(reason.fires is False for reason in tests)
+        agree = sure and len(signs) == 1 and all(reason.fires is False for reason in tests)
         significant = bool(counted) and all(reason.detail.get("p", 1) < self.alpha for reason in counted)
-        wrong = straight and significant and all(map(self._wrong_sign, every))
+        wrong = sure and significant and all(map(self._wrong_sign, every))
         if agree and found.units >= LEAST_ROWS:
             noisy = self.claim.baseline is not None and self.claim.twin is None
             return Outcome.INDEPENDENT, "INDEPENDENT" + (" (of this reading of the loss)" if noisy else "")
@@ -97,7 +101,7 @@ class Decision:
         if len(signs) > 1 and significant:
             return Outcome.INCONCLUSIVE, "INCONCLUSIVE (the tests find opposite signs)"
         found_some = any(reason.fires is False for reason in counted)
-        sensitive = found_some and (any(reason.fires for reason in counted) or not straight)
+        sensitive = found_some and (any(reason.fires for reason in counted) or not sure)
         return Outcome.INCONCLUSIVE, "INCONCLUSIVE" + (" (nuisance-sensitive)" if sensitive else "")
 
     def _reason(self, check: str, r: float, p: float, text: str, z: float | None = None) -> Reason:
@@ -149,6 +153,18 @@ class Decision:
             ", found: through noisy readings they cannot be told from news." if bent else ", not found."
         )
         return Reason("bend", "bend", bent, None, self.alpha, sentence, detail={"p": twin.curvature})
+
+    def _rest(self, best: LearnerTest) -> Reason:
+        """Fires if the controls predict nearly all of the metric: no learner finds a function of several
+        controls to rounding, and what it misses in metric and target alike looks like news."""
+        text = f"share of {self.claim.metric} that {best.learner} control leaves"
+        if math.isnan(best.left):
+            return self._missing("rest", text)
+        few = best.left < LEAST_LEFT
+        sentence = f"{text}: {100 * best.left:.1f} %" + (
+            ", so little that what a learner misses cannot be told from news." if few else "."
+        )
+        return Reason("rest", "rest", few, best.left, LEAST_LEFT, sentence)
 
     def _equivalence(self, same: Tost, units: int, k: int) -> Reason:
         """Whether the association is shown to be small; if not, what showing it would take."""

@@ -311,7 +311,8 @@ def _counted(reason: Reason) -> str:
         return "decides"
     if reason.status != "ok":
         return {"missing": "cannot be computed"}.get(reason.status, reason.status)
-    return {"equivalence": "for PROXY", "bend": "against the twin"}.get(reason.check, "counted")
+    parts = {"equivalence": "for PROXY", "bend": "against the twin", "rest": "against all of them"}
+    return parts.get(reason.check, "counted")
 
 
 def _yes(value: bool) -> str:
