@@ -21,7 +21,16 @@ from walkback.report.answer import (
 )
 from walkback.report.published import SEEDS, published
 from walkback.report.table import Column, Table
-from walkback.studies import border, controls, five_rule, offset, penalty, penalty_reduction, stem
+from walkback.studies import (
+    border,
+    controls,
+    five_rule,
+    offset,
+    penalty,
+    penalty_reduction,
+    schedule,
+    stem,
+)
 from walkback.studies.answers import Answers
 from walkback.studies.effect import Control, mean, paired, seeds_of
 from walkback.studies.point import AGREES, BY_SPREAD, Point
@@ -95,7 +104,7 @@ def penalty_readings(answers: Answers) -> str:
     return (
         "The paper does not say what its penalty is summed and averaged over. So many of its "
         f"{len(measures)} numbers for the penalised net ({names}) come out, by what is done over features: "
-        f"{'; '.join(told)}. The last reading was thought of after the others had missed the numbers."
+        f"{'; '.join(told)}. The last two readings were thought of after the others had missed the numbers."
     )
 
 
@@ -144,6 +153,7 @@ def weak_penalty(answers: Answers) -> str:
         (f"Under {weak.name}", weak),
         ("Without the penalty", without),
         ("Under it, with a border of the mean colour", answers.one(border.SHORT, weak_rule)),
+        ("Under it, at a constant rate", answers.one(schedule.SHORT, weak_rule)),
         *reductions(answers, penalty.WEIGHTS[0]),
         (
             "Under it, with an index that is off by one",

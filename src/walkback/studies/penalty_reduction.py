@@ -18,13 +18,18 @@ from walkback.report.answer import (
     measured_table,
 )
 from walkback.report.table import Column, Row, Table
-from walkback.studies import five_rule, penalty
+from walkback.studies import five_rule, offset, penalty
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import BATCH, DATA, NET, SHORT_EPOCHS, recipe
 from walkback.studies.five_rule import RULE
 from walkback.studies.study import SEEDS, Arm, Study
 
-SUMMED, AVERAGED, ERROR_SUMMED = READINGS = ("sum", "mean", "mean, error summed")
+SUMMED, AVERAGED, ERROR_SUMMED, OFF_BY_ONE = READINGS = (
+    "sum",
+    "mean",
+    "mean, error summed",
+    "mean, index off by one",
+)
 
 
 def rule_of(weight: str, reading: str) -> str:
@@ -32,7 +37,8 @@ def rule_of(weight: str, reading: str) -> str:
     if reading == SUMMED:
         return f"dfa+penalty({weight})"
     beside_error = float(weight) / (BATCH if reading == ERROR_SUMMED else 1)
-    return f"dfa+penalty(weight={beside_error!r},over=mean)"
+    rule = offset.rule_of(offset.LABEL) if reading == OFF_BY_ONE else "dfa"
+    return f"{rule}+penalty(weight={beside_error!r},over=mean)"
 
 
 ARMS = {
@@ -44,7 +50,7 @@ ARMS = {
         recipe=recipe(SHORT_EPOCHS),
         full=(SHORT_EPOCHS,),
     )
-    for reading, seeds in ((AVERAGED, SEEDS[:1]), (ERROR_SUMMED, SEEDS))
+    for reading, seeds in ((AVERAGED, SEEDS[:1]), (ERROR_SUMMED, SEEDS), (OFF_BY_ONE, SEEDS))
 }
 
 
@@ -58,9 +64,10 @@ def reduction_table(answers: Answers) -> list[Table]:
         for answer in [read_as(answers, weight, reading)]
     ]
     caption = (
-        "One penalty in three readings: summed over the features of a branch; averaged over them, which is "
-        f"a weight 256 times smaller; and averaged beside an error summed over the batch, {BATCH} times "
-        "smaller again. The paper gives numbers for λ = 1e-2, and not which of them it means."
+        "One penalty in four readings: summed over the features of a branch; averaged over them, which is "
+        f"a weight 256 times smaller; averaged beside an error summed over the batch, {BATCH} times "
+        "smaller again; and averaged beside credits whose index is off by one (the "
+        "study offset). The paper gives numbers for λ = 1e-2, and not which of them it means."
     )
     measures = [ACCURACY, STATE, VALIDITY, CLAMPED, EXACT, RHO]
     own = measured_table("penalty-reduction", caption, lines, LEAD, measures, penalty.DEPTH)

@@ -304,6 +304,7 @@ def reductions(answers: Answers, weight: str) -> list[tuple[str, Answer]]:
     readings = {
         penalty_reduction.AVERAGED: "With the penalty averaged over features",
         penalty_reduction.ERROR_SUMMED: "With that and the error summed over the batch",
+        penalty_reduction.OFF_BY_ONE: "With the penalty averaged and an index that is off by one",
     }
     return [(told, penalty_reduction.read_as(answers, weight, by)) for by, told in readings.items()]
 

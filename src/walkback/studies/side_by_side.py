@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from walkback.report.answer import Line, Measure, measured_table
 from walkback.report.table import Column, Table
 from walkback.studies.answers import Answers
@@ -13,15 +15,16 @@ def side_by_side(
     answers: Answers,
     name: str,
     caption: str,
-    arms: tuple[Arm, Arm],
+    arms: Sequence[tuple[Arm, Arm]],
     what: str,
     values: tuple[str, str],
     measures: list[Measure],
 ) -> Table:
-    """`arms` are the usual and the changed one; `what` was changed, from the first value to the second."""
-    usual, changed = arms
+    """`arms` are pairs, the usual and the changed one; `what` was changed, from the first value to the
+    second."""
     lines = [
-        Line({"rule": rule, what: value}, answer, rule)
+        Line({"rule": answer.name, what: value}, answer, answer.name)
+        for usual, changed in arms
         for rule in changed.rules
         for value, answer in zip(values, answers.without_and_with(usual, rule, changed), strict=True)
     ]
