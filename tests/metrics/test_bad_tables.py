@@ -63,7 +63,9 @@ def refusal(frame: pd.DataFrame, **options) -> str:
 @pytest.mark.parametrize("clusters, told", [(1, "1 cluster carries"), (5, "5 clusters carry")])
 def test_too_few_clusters_are_refused_before_anything_is_fitted(clusters, told):
     frame = table(120).assign(family=[f"f{row % clusters}" for row in range(120)])
-    assert refusal(frame, cluster="family") == f"{told} no inference: at least 6 are needed."
+    (verdict,) = audit_all(frame, ["m"], "acc", "loss", cluster="family").verdicts.values()
+    assert verdict.outcome is Outcome.REFUSED
+    assert verdict.reasons[0].sentence == f"{told} no inference: at least 6 are needed."
 
 
 def test_a_whole_number_beyond_any_float_is_refused():

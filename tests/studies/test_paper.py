@@ -565,8 +565,8 @@ def test_how_many_numbers_each_reading_of_the_penalty_gives_is_counted_or_said_n
         said,
     )
     take(copied, *_reduced(penalty_reduction.ERROR_SUMMED, "1e-2"))
-    assert "mean, error summed: not run." in findings.penalty_readings(Answers(copied, DATA))
-    assert "mean, error summed: not run." in findings.penalty_layers(Answers(copied, DATA))
+    assert "mean, error summed: not run;" in findings.penalty_readings(Answers(copied, DATA))
+    assert "mean, error summed: not run;" in findings.penalty_layers(Answers(copied, DATA))
     told = re.search(r"sum: (\S+) and (\S+) \(3 seeds; p ≤ 0.05", findings.penalty_layers(answers))
     strong = answers.one(penalty.ARM, penalty.RULES["dfa"][-1])
     layers = [np.mean([r.number("alignment.cosine@1", n) for r in strong.runs]) for n in range(1, 5)]

@@ -13,7 +13,7 @@ from walkback.studies.side_by_side import side_by_side
 from walkback.studies.study import SEEDS, Arm, Study
 
 ARM = Arm(("bp", "dfa", "frozen"), NET, DATA, seeds=SEEDS[:1], recipe=recipe(PAPER_EPOCHS, "constant"))
-SHORT = replace(ARM, rules=penalty.RULES["dfa"][1:], recipe=recipe(SHORT_EPOCHS, "constant"))
+SHORT = replace(ARM, rules=("frozen", *penalty.RULES["dfa"][1:]), recipe=recipe(SHORT_EPOCHS, "constant"))
 
 
 def schedule_table(answers: Answers) -> list[Table]:
