@@ -773,6 +773,7 @@ def test_a_frozen_net_whose_stem_dfa_trained_is_a_control_at_either_length_and_s
         (stem.ARM, (0.36, 0.37)),
         (five_rule.ARM, (0.42,)),
         (schedule.ARM, (0.41,)),
+        (schedule.SHORT, (0.33,)),
         (stem.LONG, (None, 0.365)),
         (stem.CONSTANT, (None, 0.349)),
     )
@@ -784,6 +785,7 @@ def test_a_frozen_net_whose_stem_dfa_trained_is_a_control_at_either_length_and_s
     said = reasons.of_frozen(found)
     assert "A stem trained by DFA gives .3700 instead of .3600 after 30 epochs (3 seeds): +1.0 pp." in said
     assert "at the paper's length gives .3650 instead of .4200 after 100 epochs (3 seeds): −5.5 pp." in said
+    assert "A constant rate gives .3300 instead of .3600 after 30 epochs (1 seed): −3.0 pp." in said
     under = "onstant rate under a stem trained by DFA"
     assert f"A c{under} gives .3490 instead of .3650 after 100 epochs (3 seeds): −1.6 pp." in said
     assert f"what comes of a c{under} (100 epochs, 3 seeds)." in said

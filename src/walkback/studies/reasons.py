@@ -132,7 +132,9 @@ def of_frozen(answers: Answers) -> str:
     by_dfa, by_bp = answers.of(stem.ARM, (stem.DFA_STEM, "frozen"))
     untrained, trained = answers.of(five_rule.ARM, ("shallow", "frozen"))
     long, constant = (answers.one(arm, stem.DFA_STEM) for arm in (stem.LONG, stem.CONSTANT))
+    short, unannealed = (answers.one(arm, "frozen") for arm in (penalty.ARM, schedule.SHORT))
     stems = [
+        Control("A constant rate", unannealed, short, "schedule", "penalty"),
         Control("A stem trained by DFA", by_dfa, by_bp, "stem", "stem"),
         Control("A stem trained by DFA at the paper's length", long, trained, "stem", "five-rule"),
         Control("A constant rate under a stem trained by DFA", constant, long, "stem", "stem"),
