@@ -62,9 +62,10 @@ def grid(rng, n=200):
     )
 
 
-def product(rng, noise, n=300):
-    """A loss and two rates act by their product, on metric and target; `noise` is the metric's own."""
-    factors = rng.uniform(0.1, 1, (3, n))
+def product(rng, noise, low, n=300):
+    """A loss and two rates act by their product, on metric and target; `noise` is the metric's own.
+    From a `low` end below zero the factors change their sign."""
+    factors = rng.uniform(low, low + 0.9, (3, n))
     acts = factors.prod(axis=0)
     own = acts.std() * rng.normal(size=(2, n))
     named = dict(zip(("loss", "lr", "wd"), factors, strict=True))
@@ -94,13 +95,14 @@ if __name__ == "__main__":
     share("metric audit: false support, noisy re-reading with a twin", reread, 0.10, twin="again")
     share("metric audit: false support, curved loss, noisy twins, n=300", bent, 0.07, twin="again")
     share("metric audit: false support, a grid of five rates, n=200", grid, 0.07, controls=["lr"])
-    for noise in (0.0, 0.4):
-        share(
-            f"metric audit: false support, product of three controls, noise {noise:g}, n=300",
-            lambda rng, noise=noise: product(rng, noise),
-            0.07,
-            controls=["lr", "wd"],
-        )
+    for factors, low in (("positive", 0.1), ("centred", -0.45)):
+        for noise in (0.0, 0.4):
+            share(
+                f"metric audit: false support, product of three {factors} controls, noise {noise:g}, n=300",
+                lambda rng, noise=noise, low=low: product(rng, noise, low),
+                0.07,
+                controls=["lr", "wd"],
+            )
     share(
         "metric audit: missed effects, partial r = .4, n=100",
         lambda rng: confounded(SHAPES["linear"], rng, n=100, effect=0.4),

@@ -517,5 +517,39 @@ class Restless(ResMLP):
 
 def test_a_model_that_writes_to_its_parameters_is_refused_by_name():
     x, y = batch()
-    with pytest.raises(BadInput, match=r"writes to its parameter 'out_head.bias'"):
+    with pytest.raises(BadInput, match=r"changes its parameter 'out_head.bias'"):
         FAProtocol(Restless(6, 4, depth=2, width=8).double(), x, y).run()
+
+
+class Sly(Restless):
+    """It moves a weight where torch does not count it."""
+
+    def forward(self, x):
+        self.out_head.bias.data.add_(1e-3)
+        return ResMLP.forward(self, x)
+
+
+@pytest.mark.parametrize("kind", [Restless, Sly])
+def test_a_model_that_changed_its_parameters_gets_them_back(kind):
+    net, (x, y) = kind(6, 4, depth=2, width=8).double(), batch()
+    before = copy.deepcopy(net.state_dict())
+    with pytest.raises(BadInput, match="changes its parameter"):
+        FAProtocol(net, x, y).run()
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+class Capped(ResMLP):
+    """A table that is written to at every pass and changed by none, and a layer made at the first."""
+
+    def __init__(self):
+        super().__init__(6, 4, depth=2, width=8)
+        self.table, self.late = nn.Embedding(4, 8, max_norm=100.0), nn.LazyLinear(6)
+
+    def forward(self, x):
+        row = self.table(torch.zeros(len(x), dtype=torch.long))
+        return super().forward(x + 0 * row.sum() + 0 * self.late(x))
+
+
+def test_a_parameter_that_is_written_to_and_stays_the_same_is_no_change():
+    net, (x, y) = Capped().double(), batch()
+    assert FAProtocol(net, x, y).run()["verdict"] == "INCOMPLETE(D3)"

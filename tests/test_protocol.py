@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.conftest import ready_rule
 from walkback import Bundle, FAProtocol, Thresholds
@@ -200,9 +201,11 @@ class Pair(ResMLP):
 
 
 class Scaled(Pair):
+    """Two outputs as wide as the head's, and neither is its own."""
+
     def forward(self, x):
-        features, logits = super().forward(x)
-        return features, logits * 2
+        logits = super().forward(x)[1]
+        return logits * 2, logits * 3
 
 
 def test_of_several_outputs_the_one_that_the_head_made_is_read(model, data):
@@ -210,9 +213,7 @@ def test_of_several_outputs_the_one_that_the_head_made_is_read(model, data):
     pair.load_state_dict(model.state_dict())
     ours, theirs = (FAProtocol(net, *data, baseline=0.01).run() for net in (model, pair))
     assert theirs.to_dict()["diagnostics"] == ours.to_dict()["diagnostics"]
-    with pytest.raises(
-        NotApplicable, match=r"shapes \(300, 16\) and \(300, 5\), and none is what its head"
-    ):
+    with pytest.raises(NotApplicable, match=r"shapes \(300, 5\) and \(300, 5\), and none of them"):
         FAProtocol(Scaled(12, 5, depth=3, width=16), *data).run()
 
 
@@ -258,3 +259,54 @@ def test_a_gain_over_a_number_says_how_many_items_it_is_from(model, data):
     assert "300 items put the accuracy between" in gain["sentence"]
     gain = FAProtocol(model, x, y, baseline=0.01, accuracy=0.5).run()["diagnostics"]["D3_depth_utility"]
     assert "items put" not in gain["sentence"], "an accuracy that was given is of unknown items"
+
+
+def test_blocks_may_come_one_by_one(model, data):
+    given = FAProtocol(model, *data, blocks=model.blocks.children(), head="out_head").run()
+    assert given["verdict"] == "INCOMPLETE(D3)"
+
+
+class Late(Pair):
+    """Logits first, and not the very tensor that the head made."""
+
+    def forward(self, x):
+        features, logits = super().forward(x)
+        return logits / 2, features
+
+
+class Twofold(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own, self.aux = nn.Linear(16, 5), nn.Linear(16, 4)
+
+    def forward(self, h):
+        return self.own(h), self.aux(h)
+
+
+class Both(Pair):
+    """A head that returns more than logits."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.out_head = Twofold()
+
+    def forward(self, x):
+        return super().forward(x)[1]
+
+
+@pytest.mark.parametrize("kind", [Late, Both])
+def test_logits_that_can_be_told_from_other_outputs_are_read(kind, data):
+    assert FAProtocol(kind(12, 5, depth=3, width=16), *data).measure().classes == 5
+
+
+def test_outputs_that_cannot_be_told_apart_are_refused_where_no_head_is_known(data):
+    pair = Pair(12, 5, depth=3, width=16)
+    pair.classifier = pair.out_head
+    del pair.out_head
+    pair.forward = lambda x: (
+        pair.stem(x),
+        pair.classifier(pair.blocks[2](pair.blocks[1](pair.blocks[0](pair.stem(x))))),
+    )
+    with pytest.raises(NotApplicable, match="no head is known that made one of them"):
+        FAProtocol(pair, *data).run()
+    assert FAProtocol(pair, *data, head="classifier").run()["verdict"] == "INCOMPLETE(D3)"

@@ -72,8 +72,7 @@ class FAProtocol:
             raise BadInput(f"The seed must be a whole number, not {seed!r}.")
         if not isinstance(model, nn.Module):
             raise BadInput(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
-        if not all(isinstance(each, (str, nn.Module)) for each in _as_list(blocks)):
-            raise BadInput(f"Blocks are paths or modules, not {blocks!r}.")
+        blocks = blocks if blocks is None or isinstance(blocks, str) else _parts(blocks)
         self.net = Adapter(model, blocks, out_ln, head)
         self.x, self.y = self.net.prepare(x, y)
         self.split = _batch_hash(x, self.y)
@@ -221,11 +220,12 @@ class Bundle(store.Bundle):
         members = [
             Member("checkpoints/epoch-0000.safetensors", "checkpoint", weights, 0),
             Member("eval.safetensors", "eval", batch),
-            Member("measurements.csv", "measurements", audit.table.to_csv().encode()),
         ]
         if audit.correct is not None:
             items = pack_items({0: audit.correct})
             members.append(Member("items.safetensors", "items", items))
+        # last: a folder that has it is taken for a run
+        members.append(Member("measurements.csv", "measurements", audit.table.to_csv().encode()))
         status = {"state": "captured", "epoch": 0, "reason": ""}
         bundle.commit(members, status=status, environment=here(protocol.net.device))
         return cls(path, bundle._manifest)
@@ -238,9 +238,12 @@ def _rule_words(rule: Rule) -> dict[str, str]:
     return describe_rule(rule.call)
 
 
-def _as_list(blocks: Any) -> list[Any]:
-    one = isinstance(blocks, str) or not isinstance(blocks, Iterable)
-    return [] if blocks is None else [blocks] if one else list(blocks)
+def _parts(blocks: Any) -> list[Any]:
+    """Paths or modules, which may come one by one."""
+    given = list(blocks) if isinstance(blocks, Iterable) else [blocks]
+    if not all(isinstance(each, (str, nn.Module)) for each in given):
+        raise BadInput(f"Blocks are paths or modules, not {blocks!r}.")
+    return given
 
 
 def _baseline_evidence(baseline: Baseline | None) -> Evidence | None:

@@ -108,3 +108,22 @@ def test_rows_without_a_group_are_counted():
     verdict = MetricAudit(frame, "m", "acc", "loss", group="arch").run()
     assert "40 rows have no arch: they are part of no group." in verdict.notes
     assert sum(group["n"] for group in verdict.evidence["groups"]) == 80
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [True, False, None],
+        ["18", "infinity", "resnet"],
+        pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"]),
+        pd.Categorical([1, 2, 3]),
+    ],
+)
+def test_a_control_of_categories_is_not_called_numbers_stored_as_text(values):
+    frame = table(120).assign(c=pd.Series(values).repeat(40).reset_index(drop=True))
+    assert not any("as text" in note for note in MetricAudit(frame, "m", "acc", "loss", ["c"]).run().notes)
+
+
+def test_an_id_is_told_to_be_one_though_a_cell_of_it_is_a_number():
+    ids = table(120).assign(run=["7", *(f"run-{row}" for row in range(119))])
+    assert "A unique id is not a control" in refusal(ids, controls=["run"])

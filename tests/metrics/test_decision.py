@@ -47,3 +47,8 @@ def test_what_learners_leave_of_a_metric_that_the_controls_predict_is_no_news():
     for left, told in ((0.5, Outcome.INDEPENDENT), (0.05, Outcome.INCONCLUSIVE)):
         tests = [replace(each, left=left) for each in found]
         assert decide(*tests, r=0.3, p=0.001, units=300)[0] is told
+
+
+def test_a_strong_rest_is_news_however_well_the_controls_predict_the_metric():
+    tests = [replace(learner("linear", 0.9, 0.0, eligible=True), left=0.05)]
+    assert decide(*tests, r=0.9, p=0.0, units=300)[0] is Outcome.INDEPENDENT

@@ -375,3 +375,13 @@ def test_a_run_that_has_lost_its_manifest_is_refused_and_one_that_only_started_i
     (bundle.path / "bundle.json").unlink()
     with pytest.raises(CorruptBundle, match="would be left out"):
         store.bundles()
+
+
+def test_a_run_without_its_manifest_is_refused_beside_zips_too(bundle, tmp_path):
+    folder = tmp_path / "mixed"
+    (folder / "lost").mkdir(parents=True)
+    bundle.export(folder / "run-1.zip")
+    assert [held.path.name for held in Store.existing(folder).bundles()] == ["run-1"]
+    (folder / "lost" / "measurements.csv").write_text("epoch\n")
+    with pytest.raises(CorruptBundle, match="lost holds the measurements"):
+        Store.existing(folder)

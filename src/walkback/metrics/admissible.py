@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -151,11 +152,14 @@ def _kind(column: pd.Series) -> str:
         return "true and false"
     if pd.api.types.is_complex_dtype(column):
         return "complex numbers"
-    try:
-        numbers = pd.to_numeric(column, errors="coerce")
-    except OverflowError:
+    if isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_datetime64_any_dtype(column):
+        return "categories or dates"
+    known = column.dropna()
+    if known.map(lambda value: isinstance(value, int) and abs(value) > sys.float_info.max).any():
         return "whole numbers, one of them beyond any float"
-    return AS_TEXT if numbers.notna().any() else "text"
+    texts = known[known.map(lambda value: isinstance(value, str))]
+    parsed = np.isfinite(pd.to_numeric(texts, errors="coerce").to_numpy(float)).sum()
+    return AS_TEXT if 2 * parsed > len(known) else "text"
 
 
 def _sizes(frame: pd.DataFrame, claim: Claim) -> list[str]:

@@ -23,7 +23,8 @@ from walkback.metrics.twin import TwinTest
 
 LEAST_ROWS = 100  # with fewer, flexible learners cannot tell a curved confounder from news
 PERMUTATIONS = 1999
-LEAST_LEFT = 0.1  # of the metric's variance; of an exact product of controls learners leave up to .06
+LEAST_LEFT = 0.2  # of the metric's variance; of an exact product of three controls learners leave up to .14
+SURE = 0.5  # an association of what is left that is larger is more than what learners miss
 DOUBTS = ("bend", "rest")  # where they fire, what the tests find may be what the controls do
 NO_TESTS = ("equivalence", *DOUBTS)  # checks that cannot find the association
 
@@ -160,7 +161,7 @@ class Decision:
         text = f"share of {self.claim.metric} that {best.learner} control leaves"
         if math.isnan(best.left):
             return self._missing("rest", text)
-        few = best.left < LEAST_LEFT
+        few = best.left < LEAST_LEFT and not abs(best.r) >= SURE
         sentence = f"{text}: {100 * best.left:.1f} %" + (
             ", so little that what a learner misses cannot be told from news." if few else "."
         )

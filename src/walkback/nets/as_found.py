@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from walkback.core.errors import BadInput
 
@@ -18,27 +19,38 @@ def as_found(model: nn.Module) -> Iterator[None]:
     """Evaluation mode. Afterwards every module has its mode, its buffers and its plain attributes again.
 
     Buffers that a forward pass made are gone, and so is the attribute that says they were made. A model
-    that writes to its parameters when it is run is refused: every number would be of another one.
+    that changes its parameters when it is run is refused, with its parameters put back.
     """
     kept = [_Kept.of(module) for module in model.modules()]
-    before = _writes(model)
+    weights = _weights(model)
+    changed: list[str] = []
     try:
         model.eval()
         yield
     finally:
         for each in kept:
             each.put_back()
-    changed = [name for name, count in _writes(model).items() if count != before.get(name)]
+        with torch.no_grad():
+            for name, (parameter, before) in weights.items():
+                if not _same(parameter.detach(), before):
+                    parameter.detach().copy_(before)
+                    changed.append(name)
     if changed:
         raise BadInput(
-            f"The model writes to its parameter {changed[0]!r} when it is run in evaluation mode: it is no "
-            "longer the one that was handed over."
+            f"The model changes its parameter {changed[0]!r} when it is run in evaluation mode: every "
+            "number would be of another model."
         )
 
 
-def _writes(model: nn.Module) -> dict[str, int]:
-    """How often each parameter was written to in place, as torch counts it (not through `.data`)."""
-    return {name: p._version for name, p in model.named_parameters() if not p.is_inference()}
+def _weights(model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+    """Every parameter that has values, and a copy of them."""
+    held = {name: p for name, p in model.named_parameters() if not is_lazy(p) and not p.is_meta}
+    return {name: (p, p.detach().clone()) for name, p in held.items()}
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Equal values; NaN is equal to NaN."""
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 @dataclass(frozen=True)

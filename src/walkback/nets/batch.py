@@ -21,8 +21,7 @@ def logits_of(output: Any, made: Sequence[Any] = ()) -> Tensor:
     """The logits among what a model returned: the tensor that its head `made`, else the first."""
     logits = getattr(output, "logits", output)
     if isinstance(logits, (tuple, list)):
-        by_head = [part for part in logits if any(part is each for each in made)]
-        logits = by_head[0] if by_head else _first(logits, made)
+        logits = _chosen(logits, [tensor for each in made for tensor in _tensors(each)])
     if not isinstance(logits, Tensor) or logits.dim() < 2:
         raise NotApplicable(
             "The model's output is not a batch of logits.",
@@ -31,17 +30,27 @@ def logits_of(output: Any, made: Sequence[Any] = ()) -> Tensor:
     return logits
 
 
-def _first(parts: Sequence[Any], made: Sequence[Any]) -> Any:
-    """The first of several; not where the head ran and others look like logits as much as it does."""
-    alike = [part for part in parts if isinstance(part, Tensor) and part.dim() >= 2]
+def _tensors(output: Any) -> list[Tensor]:
+    parts = output if isinstance(output, (tuple, list)) else [output]
+    return [part for part in parts if isinstance(part, Tensor)]
+
+
+def _chosen(parts: Sequence[Any], made: Sequence[Tensor]) -> Any:
+    """Of several tensors that could be logits, the first that the head made, or the only one as wide."""
+    alike = [part for part in _tensors(parts) if part.dim() >= 2]
     alike = [part for part in alike if part.shape[:-1] == alike[0].shape[:-1]]
-    if made and len(alike) > 1:
-        shapes = " and ".join(str(tuple(part.shape)) for part in alike)
-        raise NotApplicable(
-            f"The model returns several tensors, of shapes {shapes}, and none is what its head made.",
-            "Return the logits alone, or an object with an attribute 'logits'.",
-        )
-    return parts[0] if parts else None
+    if len(alike) < 2:
+        return parts[0] if parts else None
+    by_head = [part for part in alike if any(part is each for each in made)]
+    as_wide = [part for part in alike if part.shape[-1] in {each.shape[-1] for each in made if each.dim()}]
+    if by_head or len(as_wide) == 1:
+        return (by_head or as_wide)[0]
+    shapes = " and ".join(str(tuple(part.shape)) for part in alike)
+    which = "none of them is what its head made" if made else "no head is known that made one of them"
+    raise NotApplicable(
+        f"The model returns several tensors, of shapes {shapes}, and {which}.",
+        "Name the head (head=…), return the logits alone, or an object with an attribute 'logits'.",
+    )
 
 
 def check_label_shape(logits: Tensor, y: Tensor) -> None:

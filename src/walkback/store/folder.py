@@ -32,6 +32,8 @@ class Store:
         zipped = sorted(Path(path).glob("*.zip"))
         unpacked = {file.parent.name for file in Path(path).glob(f"*/{MANIFEST}")}
         if not unpacked:
+            for folder in Path(path).glob("*/"):
+                _refuse_lost(folder)
             return cls(_unpack(zipped) if zipped else path)
         if others := [archive.name for archive in zipped if archive.stem not in unpacked]:
             listed = ", ".join(others)
@@ -52,14 +54,9 @@ class Store:
         """Every bundle in name order; half-finished ones are in it too. A run that has lost its manifest
         is refused: without it a verdict would be that of the other seeds."""
         folders = sorted(p for p in self.path.glob("*") if p.is_dir() and not p.name.startswith("."))
-        sound = [path for path in folders if (path / MANIFEST).is_file()]
         for path in folders:
-            if path not in sound and _was_measured(path):
-                raise CorruptBundle(
-                    f"{path} holds the measurements of a run, but no {MANIFEST}: it would be left out.",
-                    "Copy the run again, or move the folder out of the store.",
-                )
-        return [Bundle.open(path) for path in sound]
+            _refuse_lost(path)
+        return [Bundle.open(path) for path in folders if (path / MANIFEST).is_file()]
 
     def find(self, name: str) -> Bundle | None:
         path = self.path / name
@@ -99,10 +96,16 @@ class Store:
             lock.release()
 
 
-def _was_measured(folder: Path) -> bool:
-    """Whether it has what is written after the first manifest alone: a run can be killed before that."""
+def _refuse_lost(folder: Path) -> None:
+    """A folder without a manifest that has what is written after the first one alone: a run can be killed,
+    or looked at, before that."""
     later = (file for file in folder.glob("working/measurements-*.csv") if "-0000." not in file.name)
-    return (folder / "measurements.csv").is_file() or next(later, None) is not None
+    measured = (folder / "measurements.csv").is_file() or next(later, None) is not None
+    if measured and not (folder / MANIFEST).is_file():
+        raise CorruptBundle(
+            f"{folder} holds the measurements of a run, but no {MANIFEST}: it would be left out.",
+            "Copy the run again, or move the folder out of the store.",
+        )
 
 
 def _unpack(archives: Sequence[Path]) -> Path:
