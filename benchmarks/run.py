@@ -56,7 +56,7 @@ def page(rows: list[dict]) -> str:
         "The range is the middle half of the ratios of neighbouring pairs, and need not hold that of the",
         "medians; for shares of simulated tables it is their 95 % interval.",
         "Where nothing else is said: ResMLP 4×256, expansion 4, batch 128, one thread. A star: set up as a",
-        "worker, which keeps the memory it has freed; rows without one were taken before that was so.",
+        "worker, which keeps the memory it has freed; rows without one were not.",
         "",
     ]
     lines += ["| what | ratio or share | range | goal | peer |", "| --- | --- | --- | --- | --- |"]
