@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from walkback.metrics import MetricAudit
 from walkback.metrics.several import audit_all
-from walkback.report.metric_content import build_metric_report
+from walkback.report.metric_content import build_metric_report, sentence_of
 
 
 def runs(n: int = 120, seed: int = 0) -> pd.DataFrame:
@@ -35,3 +36,15 @@ def test_repeated_rows_that_were_left_out_are_not_said_to_count_twice():
     coarse = twice.round(0)
     told = " ".join(build_metric_report(audit_all(coarse, ["m"], "acc", "loss"), coarse).row_notes)
     assert "counts twice" in told and "left out" not in told
+
+
+def test_a_verdict_that_every_test_finds_and_a_doubt_leaves_open_says_which():
+    rng = np.random.default_rng(5)
+    x = rng.uniform(0.1, 1, (300, 3))
+    metric = x.prod(axis=1)
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(
+        m=metric, acc=metric + 0.4 * metric.std() * rng.normal(size=300)
+    )
+    said = sentence_of(MetricAudit(frame, "m", "acc", controls=["a", "b", "c"]).run())
+    assert "2 of 2 tests that count find it" in said
+    assert "but the controls predict nearly all of the metric" in said

@@ -29,8 +29,8 @@ Array = NDArray[np.float64]
 LEAST_DOF = 5
 EXACT = 1e-6  # relative residual below which a metric is a function of what it is compared with
 FAR = 10.0  # quartile ranges from the median
-AS_TEXT = "numbers stored as text: convert them first"
 SWAPS = 0.02  # and the same in ranks, where rounding may swap neighbours
+AS_TEXT = "numbers stored as text: convert them first"
 
 
 @dataclass(frozen=True)

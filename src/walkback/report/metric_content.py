@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from walkback.core.verdict import Outcome, Verdict
 from walkback.metrics.admissible import Claim
-from walkback.metrics.decision import LEAST_ROWS, NO_TESTS
+from walkback.metrics.decision import DOUBTS, LEAST_ROWS, NO_TESTS
 from walkback.metrics.several import Audits
 from walkback.report import words
 from walkback.report.document import FigureText
@@ -140,8 +140,8 @@ READING = (
     ),
     (
         "INCONCLUSIVE",
-        "Neither is shown. “Nuisance-sensitive”: some tests find the association and some do not, so the "
-        "answer hangs on how the controls are modelled.",
+        "Neither is shown. “Nuisance-sensitive”: some tests find the association and some do not, or what "
+        "they find may be the controls' own, so the answer hangs on how the controls are modelled.",
     ),
     ("FAIL (wrong sign)", "Every test that counts finds the opposite of the direction that was claimed."),
     ("REFUSED", "The question cannot be asked of these rows. The reasons are given, and no numbers."),
@@ -166,6 +166,11 @@ READING = (
         "Four ways to predict metric and target from the controls, out of fold. The test asks whether what "
         "is left of both still goes together. A learner that predicts clearly worse than the best has not "
         "taken the controls out, and does not count.",
+    ),
+    (
+        "rest, bend",
+        "What a test may find though nothing is there: what learners miss of a metric that the controls "
+        "predict nearly whole, and curved effects of a loss that is read with noise.",
     ),
     ("equivalence", "Whether the partial correlation is shown to lie inside ±δ, and what that would take."),
     (words.MISSING, "Not measured, or not applicable. It never stands for zero."),
@@ -204,8 +209,17 @@ def sentence_of(verdict: Verdict) -> str:
     few = f", but there are fewer than {LEAST_ROWS} independent rows" if "fewer" in verdict.verdict else ""
     return (
         f"It is open whether {claim.sentence}: {found} of {len(tests)} tests that count find it ({partial})"
-        f"{few}{_not_small(verdict)}."
+        f"{few}{_doubt(verdict)}{_not_small(verdict)}."
     )
+
+
+def _doubt(verdict: Verdict) -> str:
+    """Why tests that find the association are not believed."""
+    told = {
+        "bend": ", but curved effects of a noisy baseline look the same",
+        "rest": ", but the controls predict nearly all of the metric, and what learners miss looks so",
+    }
+    return "".join(told[r.check] for r in verdict.reasons if r.check in DOUBTS and r.fires)
 
 
 def _section(

@@ -311,7 +311,7 @@ def _counted(reason: Reason) -> str:
         return "decides"
     if reason.status != "ok":
         return {"missing": "cannot be computed"}.get(reason.status, reason.status)
-    parts = {"equivalence": "for PROXY", "bend": "against the twin", "rest": "against all of them"}
+    parts = {"equivalence": "for PROXY", "bend": "against the twin", "rest": "against learners"}
     return parts.get(reason.check, "counted")
 
 

@@ -30,10 +30,8 @@ class Store:
         if not Path(path).is_dir():
             raise BadInput(f"There is no store at {path}.", "Train something first: walkback train --help.")
         zipped = sorted(Path(path).glob("*.zip"))
-        unpacked = {file.parent.name for file in Path(path).glob(f"*/{MANIFEST}")}
+        unpacked = {folder.name for folder in _runs(Path(path))}
         if not unpacked:
-            for folder in Path(path).glob("*/"):
-                _refuse_lost(folder)
             return cls(_unpack(zipped) if zipped else path)
         if others := [archive.name for archive in zipped if archive.stem not in unpacked]:
             listed = ", ".join(others)
@@ -53,10 +51,7 @@ class Store:
     def bundles(self) -> list[Bundle]:
         """Every bundle in name order; half-finished ones are in it too. A run that has lost its manifest
         is refused: without it a verdict would be that of the other seeds."""
-        folders = sorted(p for p in self.path.glob("*") if p.is_dir() and not p.name.startswith("."))
-        for path in folders:
-            _refuse_lost(path)
-        return [Bundle.open(path) for path in folders if (path / MANIFEST).is_file()]
+        return [Bundle.open(path) for path in _runs(self.path)]
 
     def find(self, name: str) -> Bundle | None:
         path = self.path / name
@@ -94,6 +89,14 @@ class Store:
             yield
         finally:
             lock.release()
+
+
+def _runs(store: Path) -> list[Path]:
+    """The folders of a store that have a manifest, in the order of their names; a lost one is refused."""
+    folders = sorted(path for path in store.glob("*") if path.is_dir() and not path.name.startswith("."))
+    for folder in folders:
+        _refuse_lost(folder)
+    return [folder for folder in folders if (folder / MANIFEST).is_file()]
 
 
 def _refuse_lost(folder: Path) -> None:
