@@ -217,7 +217,7 @@ def _doubt(verdict: Verdict) -> str:
     """Why tests that find the association are not believed."""
     told = {
         "bend": ", but curved effects of a noisy baseline look the same",
-        "rest": ", but the controls predict nearly all of the metric, and what learners miss looks so",
+        "rest": ", but the controls predict nearly all of the metric, and what learners miss is like it",
     }
     return "".join(told[r.check] for r in verdict.reasons if r.check in DOUBTS and r.fires)
 
