@@ -265,6 +265,17 @@ def test_the_border_of_a_crop_is_black_or_the_mean_colour(augment):
         assert found.tolist() == pytest.approx([border, inside], abs=1 / (255 * sd[channel]))
 
 
+def test_cifar10_as_pixels_is_the_same_images_between_zero_and_one(tmp_path, small):
+    write_binary(tmp_path, small)
+    usual, pixels = (load_dataset(Call(name), str(tmp_path)) for name in ("cifar10", "cifar10-pixels"))
+    assert usual.identity == pixels.identity and usual.call != pixels.call
+    fed, _ = Feed(pixels).test_batch(slice(0, 4))
+    assert np.allclose(fed.numpy(), pixels.x_test[:4] / 255, atol=1e-6)
+    colour = Call.parse("cifar10-pixels(augment=crop-flip-mean)")
+    with pytest.raises(BadInput, match="no mean colour"):
+        load_dataset(colour, str(tmp_path))
+
+
 def test_an_augmentation_that_does_not_exist_is_refused():
     x, y = np.zeros((4, 3, 8, 8), dtype=np.uint8), np.zeros(4, np.int64)
     with pytest.raises(BadInput, match="not 'crop_flip'"):

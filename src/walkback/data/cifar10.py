@@ -24,16 +24,38 @@ Split = tuple[Array, Array]
 
 def cifar10(location: str | None = None, augment: str = "crop-flip") -> Dataset:
     """50,000 train and 10,000 test images as bytes, normalised and augmented as batches are made."""
+    return _scaled("cifar10", location, augment, MEAN, SD)
+
+
+def cifar10_pixels(location: str | None = None, augment: str = "crop-flip") -> Dataset:
+    """The same images as pixels in 0…1, for those who do not normalise."""
+    if augment == "crop-flip-mean":
+        raise BadInput(
+            "cifar10-pixels is not normalised, so it has no mean colour.",
+            "Use augment=crop-flip, or cifar10.",
+        )
+    return _scaled("cifar10-pixels", location, augment, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+
+
+def _scaled(
+    name: str, location: str | None, augment: str, mean: tuple[float, ...], sd: tuple[float, ...]
+) -> Dataset:
     folder = _folder(location)
     read = _layout(folder)
     (x_train, y_train), (x_test, y_test) = read(folder, "train"), read(folder, "test")
-    return Dataset("cifar10", x_train, y_train, x_test, y_test, CLASSES, mean=MEAN, sd=SD, augment=augment)
+    return Dataset(name, x_train, y_train, x_test, y_test, CLASSES, mean=mean, sd=sd, augment=augment)
 
 
 CIFAR10 = DatasetMaker(
     {"augment": "crop-flip"},
     cifar10,
     "60,000 colour images (Krizhevsky 2009); augment=crop-flip, crop-flip-mean or none; --data-dir DIR",
+    usual_place="cifar10",
+)
+CIFAR10_PIXELS = DatasetMaker(
+    {"augment": "crop-flip"},
+    cifar10_pixels,
+    "the same images, not normalised: pixels in 0…1; augment=crop-flip or none; --data-dir DIR",
     usual_place="cifar10",
 )
 
