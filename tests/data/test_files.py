@@ -56,20 +56,21 @@ def write_python(folder: Path, small) -> Path:
     return folder
 
 
-def write_parquet(folder: Path, small) -> Path:
+def write_parquet(folder: Path, small, jpeg_rows=()) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     for split, (x, y) in small.items():
-        cells = [{"bytes": png(image), "path": None} for image in x]
+        kinds = ("JPEG" if row in jpeg_rows else "PNG" for row in range(len(x)))
+        cells = [{"bytes": coded(image, kind), "path": None} for image, kind in zip(x, kinds, strict=True)]
         table = pa.table({"img": cells, "label": y})
         pq.write_table(table, folder / f"{split}-00000-of-00001.parquet")
     return folder
 
 
-def png(image) -> bytes:
+def coded(image, kind) -> bytes:
     out = io.BytesIO()
-    Image.fromarray(image.transpose(1, 2, 0)).save(out, "PNG")
+    Image.fromarray(image.transpose(1, 2, 0)).save(out, kind)
     return out.getvalue()
 
 
@@ -180,12 +181,12 @@ def test_broken_parquet_files_are_named(tmp_path, small):
     refused(tmp_path, f"{file} has columns ['label', 'pixels']")
     for cell, words in (
         ({"bytes": b"no image"}, "row 0: the image cannot be decoded"),
-        ({"bytes": png(np.zeros((3, 8, 8), np.uint8))}, "row 0: the image is 8×8, not 32×32"),
+        ({"bytes": coded(np.zeros((3, 8, 8), np.uint8), "PNG")}, "row 0: the image is 8×8, not 32×32"),
         ({"bytes": None, "path": "x"}, "row 0: there are no image bytes"),
     ):
         pq.write_table(pa.table({"img": [cell], "label": [2]}), file)
         refused(tmp_path, words)
-    good = {"bytes": png(small["train"][0][0])}
+    good = {"bytes": coded(small["train"][0][0], "PNG")}
     pq.write_table(pa.table({"img": [good], "label": [0.5]}), file)
     refused(tmp_path, "labels must be whole numbers")
 
@@ -274,6 +275,27 @@ def test_cifar10_as_pixels_is_the_same_images_between_zero_and_one(tmp_path, sma
     colour = Call.parse("cifar10-pixels(augment=crop-flip-mean)")
     with pytest.raises(BadInput, match="no mean colour"):
         load_dataset(colour, str(tmp_path))
+
+
+@pytest.mark.parametrize("rows", [range(10), [3]])
+def test_lossless_cifar10_refuses_jpeg_wherever_it_stands(tmp_path, small, rows):
+    write_parquet(tmp_path, small, jpeg_rows=rows)
+    with pytest.raises(BadInput, match="as JPEG, which changes its pixels"):
+        load_dataset(Call("cifar10-lossless"), str(tmp_path))
+    changed = load_dataset(Call("cifar10"), str(tmp_path))
+    assert not np.array_equal(changed.x_train, small["train"][0])
+
+
+def test_lossless_cifar10_passes_over_jpeg_where_the_pixels_lie_beside_it(tmp_path, small):
+    write_parquet(tmp_path, small, jpeg_rows=range(10))
+    (tmp_path / "original").mkdir()
+    write_binary(tmp_path / "original", small)
+    found = load_dataset(Call("cifar10-lossless"), str(tmp_path))
+    assert np.array_equal(found.x_train, small["train"][0])
+    assert found.call == "cifar10-lossless(augment=crop-flip)"
+    with pytest.raises(BadInput, match="holds no CIFAR-10"):
+        (tmp_path / "empty").mkdir()
+        load_dataset(Call("cifar10-lossless"), str(tmp_path / "empty"))
 
 
 def test_an_augmentation_that_does_not_exist_is_refused():

@@ -16,6 +16,7 @@ datasets: Registry[DatasetMaker] = Registry(
     "data set",
     {
         "cifar10": "walkback.data.cifar10:CIFAR10",
+        "cifar10-lossless": "walkback.data.cifar10:CIFAR10_LOSSLESS",
         "cifar10-pixels": "walkback.data.cifar10:CIFAR10_PIXELS",
         "digits": "walkback.data.digits:DIGITS",
         "digit-sums": "walkback.data.digits:DIGIT_SUMS",

@@ -37,11 +37,21 @@ def cifar10_pixels(location: str | None = None, augment: str = "crop-flip") -> D
     return _scaled("cifar10-pixels", location, augment, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
+def cifar10_lossless(location: str | None = None, augment: str = "crop-flip") -> Dataset:
+    """The same images from files that hold their very pixels: JPEG is passed over."""
+    return _scaled("cifar10-lossless", location, augment, MEAN, SD, lossless=True)
+
+
 def _scaled(
-    name: str, location: str | None, augment: str, mean: tuple[float, ...], sd: tuple[float, ...]
+    name: str,
+    location: str | None,
+    augment: str,
+    mean: tuple[float, ...],
+    sd: tuple[float, ...],
+    lossless: bool = False,
 ) -> Dataset:
     folder = _folder(location)
-    read = _layout(folder)
+    read = _layout(folder, lossless)
     (x_train, y_train), (x_test, y_test) = read(folder, "train"), read(folder, "test")
     return Dataset(name, x_train, y_train, x_test, y_test, CLASSES, mean=mean, sd=sd, augment=augment)
 
@@ -58,6 +68,12 @@ CIFAR10_PIXELS = DatasetMaker(
     "the same images, not normalised: pixels in 0…1; augment=crop-flip or none; --data-dir DIR",
     usual_place="cifar10",
 )
+CIFAR10_LOSSLESS = DatasetMaker(
+    {"augment": "crop-flip"},
+    cifar10_lossless,
+    "the same images, refused where they are JPEG; augment as for cifar10; --data-dir DIR",
+    usual_place="cifar10-lossless",
+)
 
 
 def _folder(location: str | None) -> Path:
@@ -71,11 +87,22 @@ def _folder(location: str | None) -> Path:
     return Path(location)
 
 
-def _layout(folder: Path) -> Callable[[Path, str], Split]:
+def _layout(folder: Path, lossless: bool) -> Callable[[Path, str], Split]:
+    """How the first layout in a folder, or one folder below, is read; `lossless` passes over JPEG."""
+    jpeg = False
     for inner in (folder, *(child for child in sorted(folder.iterdir()) if child.is_dir())):
         for pattern, read in _LAYOUTS.items():
-            if any(inner.glob(pattern)):
+            if not any(inner.glob(pattern)):
+                continue
+            if not lossless or not (read is _read_parquet and _holds_jpeg(inner)):
                 return lambda _, split, inner=inner, read=read: read(inner, split)  # type: ignore[misc]
+            jpeg = True
+    if jpeg:
+        raise BadInput(
+            f"{folder} holds CIFAR-10 as JPEG, which changes its pixels.",
+            "cifar10-lossless needs the binary files, the Python batches or parquet files of PNG; cifar10 "
+            "reads JPEG too.",
+        )
     raise BadInput(
         f"{folder} holds no CIFAR-10 that walkback knows.",
         "It looks for train-*.parquet, data_batch_1.bin or data_batch_1.",
@@ -90,7 +117,13 @@ def _read_parquet(folder: Path, split: str) -> Split:
     return _checked(files[0], split, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _parquet_part(file: Path) -> Split:
+def _holds_jpeg(folder: Path) -> bool:
+    """Whether any of its images, of either split, is a JPEG file by its first bytes."""
+    cells = (cell for file in sorted(folder.glob("t*-*.parquet")) for cell in _parquet_cells(file)[0])
+    return any(_bytes_in(cell, "")[:3] == b"\xff\xd8\xff" for cell in cells)
+
+
+def _parquet_cells(file: Path) -> tuple[list[object], Array]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -102,11 +135,14 @@ def _parquet_part(file: Path) -> Split:
     image = next((name for name in ("img", "image") if name in names), None)
     if image is None or "label" not in names:
         raise BadInput(f"{file} has columns {sorted(names)}; img (or image) and label are needed.")
-    cells = table.column(image).to_pylist()
+    return table.column(image).to_pylist(), table.column("label").to_numpy()
+
+
+def _parquet_part(file: Path) -> Split:
+    cells, labels = _parquet_cells(file)
     pixels = np.empty((len(cells), *SHAPE), dtype=np.uint8)
     for index, cell in enumerate(cells):
         pixels[index] = _decode(cell, f"{file}, row {index}")
-    labels = table.column("label").to_numpy()
     if not np.issubdtype(labels.dtype, np.integer):
         raise BadInput(f"{file}: labels must be whole numbers, not {labels.dtype}.")
     return pixels, labels.astype(np.int64)
@@ -115,16 +151,20 @@ def _parquet_part(file: Path) -> Split:
 def _decode(cell: object, where: str) -> Array:
     from PIL import Image, UnidentifiedImageError
 
-    data = cell.get("bytes") if isinstance(cell, dict) else cell
-    if not isinstance(data, bytes):
-        raise BadInput(f"{where}: there are no image bytes.")
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+        with Image.open(io.BytesIO(_bytes_in(cell, where)), formats=("PNG", "JPEG")) as image:
             if image.size != SHAPE[1:]:
                 raise BadInput(f"{where}: the image is {image.size[0]}×{image.size[1]}, not 32×32.")
             return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
     except (UnidentifiedImageError, OSError, SyntaxError) as error:
         raise BadInput(f"{where}: the image cannot be decoded: {error}.") from None
+
+
+def _bytes_in(cell: object, where: str) -> bytes:
+    data = cell.get("bytes") if isinstance(cell, dict) else cell
+    if not isinstance(data, bytes):
+        raise BadInput(f"{where}: there are no image bytes.")
+    return data
 
 
 def _read_binary(folder: Path, split: str) -> Split:
