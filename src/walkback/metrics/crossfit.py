@@ -1,6 +1,6 @@
 """Does the metric still go with the target once both are predicted from the confounders, out of fold?
 
-Four learners predict metric and target from the raw confounders; the product of the two residuals is
+Five learners predict metric and target from the raw confounders; the product of the two residuals is
 tested against zero (the generalised covariance measure, Shah and Peters 2020, arXiv:1804.07203). A linear
 control alone passes a confounder that acts along a curve; no single flexible learner fits every shape.
 """
@@ -19,7 +19,7 @@ Fit = Callable[[Array], Array]  # one column's training values → its predictio
 Learner = Callable[[Array, Array], Fit]  # the confounders of training and test rows → how to fit a column
 FOLDS = 5
 FURTHEST = 1.0  # quartile ranges beyond what it has seen that a learner is asked for
-KERNEL_ROWS = 1500  # beyond this the kernel learner sees a random part of the training rows
+KERNEL_ROWS = 1500  # beyond this kernel learners see a random part of the training rows
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def cross_fit_all(tasks: Sequence[FitTask]) -> list[CrossFit]:
 
 def _predict(columns: Array, task: FitTask) -> dict[str, Array]:
     x = task.confounders
-    learners = LEARNERS if x.shape[1] else {"linear": _linear}  # nothing to learn from
+    learners = {name: learner for name, learner in LEARNERS.items() if _applies(name, x.shape[1])}
     predicted = {name: np.zeros_like(columns) for name in learners}
     for fold in range(int(task.folds.max()) + 1):
         train, test = np.flatnonzero(task.folds != fold), np.flatnonzero(task.folds == fold)
@@ -119,6 +119,11 @@ def _predict(columns: Array, task: FitTask) -> dict[str, Array]:
             for index, values in enumerate(columns[train].T):
                 predicted[name][test, index] = fit(np.ascontiguousarray(values))
     return predicted
+
+
+def _applies(name: str, columns: int) -> bool:
+    """Whether a learner has anything to learn from. With no confounder all of them are one, the mean."""
+    return name == "linear" or columns >= (2 if name in NEEDS_SEVERAL else 1)
 
 
 def _compare(residuals: dict[str, Array], variance: float, clusters: NDArray[np.int64] | None) -> CrossFit:
@@ -189,35 +194,87 @@ def _spline(x: Array, new: Array) -> Fit:
 
 
 def _kernel_ridge(x: Array, new: Array) -> Fit:
-    """Gaussian kernels of the confounders' normal scores; width and shrinkage by leave-one-out, in closed
-    form. A grid of 10⁻⁵ … 10⁻¹ would otherwise be one point and an outlier."""
-    from scipy.linalg import eigh
-
-    x, new = _places(x, x), _places(new, x)
-    some = np.arange(len(x))
-    if len(x) > KERNEL_ROWS:
-        some = np.random.default_rng(0).choice(len(x), KERNEL_ROWS, replace=False)
-        x = x[some]
+    """Gaussian kernels of the confounders' normal scores, in four widths. A grid of 10⁻⁵ … 10⁻¹ would
+    otherwise be one point and an outlier."""
+    x, new, some = _few_enough(x, new)
     squares, asked = _distances(x, x), _distances(new, x)
     apart = squares[squares > 1e-12 * squares.max()]  # a row is not quite at 0 from itself, by rounding
     typical = float(np.median(apart)) if len(apart) else 1.0
+    widths = [width * typical for width in (0.01, 0.1, 0.5, 2.0)]
+    return _ridge([(np.exp(-squares / width), np.exp(-asked / width)) for width in widths], some)
+
+
+def _products(x: Array, new: Array) -> Fit:
+    """Smooth effects of every confounder and products of them, of any order, by kernels
+    `Π_j (1 + s k_j)`, in three sizes s (smoothing-spline ANOVA, Wahba et al. 1995).
+
+    A Gaussian kernel must learn a product of three confounders place by place; this one has it as a
+    single function. Fitted twice, the second time to what the first left: what shrinkage takes from metric
+    and target alike would look like news (Newey, Hsieh and Robins 2004, on twicing).
+    """
+    x, new, some = _few_enough(x, new)
+    sizes = [size / x.shape[1] for size in (0.3, 1.2, 4.8)]
+    pairs = [(np.ones((len(x), len(x))), np.ones((len(new), len(x)))) for _ in sizes]
+    for column, wanted in zip(x.T, new.T, strict=True):
+        own, asked = _along(column, column), _along(wanted, column)
+        for size, (kernel, far) in zip(sizes, pairs, strict=True):
+            kernel *= 1 + size * own
+            far *= 1 + size * asked
+    return _ridge(pairs, some, twice=True)
+
+
+def _few_enough(x: Array, new: Array) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Normal scores of the rows that kernels are made of and of those asked for; which rows these are."""
+    some = np.arange(len(x))
+    if len(x) > KERNEL_ROWS:
+        some = np.random.default_rng(0).choice(len(x), KERNEL_ROWS, replace=False)
+    return _places(x, x)[some], _places(new, x), some
+
+
+def _along(column: Array, known: Array) -> Array:
+    """The kernel of one confounder: straight in its ranks and in its normal scores, and a little curved.
+
+    The curve is the cubic spline's, `B2(u)B2(v)/4 − B4(|u − v|)/24` with Bernoulli polynomials of ranks in
+    0…1. Each part is scaled to a mean of about one on the diagonal.
+    """
+    from scipy.special import ndtr
+
+    u, v = ndtr(column)[:, None], ndtr(known)[None]
+    gap = np.abs(u - v)
+    second = (u**2 - u + 1 / 6) * (v**2 - v + 1 / 6)
+    fourth = gap**4 - 2 * gap**3 + gap**2 - 1 / 30
+    ranks, curve = 12 * (u - 0.5) * (v - 0.5), 360 * (second / 4 - fourth / 24)
+    return 0.45 * ranks + 0.45 * column[:, None] * known[None] + 0.1 * curve
+
+
+def _ridge(kernels: Sequence[tuple[Array, Array]], some: NDArray[np.int64], *, twice: bool = False) -> Fit:
+    """Kernel ridge: which kernel and how much shrinkage by leave-one-out, in closed form.
+
+    A kernel is given among the rows seen and from those asked for to them. `twice` fits what was left
+    again, with what one fit chose: shrinkage then takes λ²/(v + λ)² of a direction of size v instead of
+    λ/(v + λ).
+    """
+    from scipy.linalg import eigh
+
     shrinkages = np.array([[1e-3, 1e-2, 1e-1, 1.0, 10.0]])
     prepared = []
-    for width in (0.01, 0.1, 0.5, 2.0):
+    for kernel, asked in kernels:
         # "evr": numpy's divide and conquer does not always converge on kernels that are this smooth
-        values, vectors = eigh(np.exp(-squares / (width * typical)), driver="evr")
+        values, vectors = eigh(kernel, driver="evr")
         inverse = 1 / (np.maximum(values, 0)[:, None] + shrinkages)
-        prepared.append((vectors, inverse, vectors**2 @ inverse, np.exp(-asked / (width * typical))))
+        used = inverse * (1 + shrinkages * inverse) if twice else inverse
+        prepared.append((vectors, inverse, vectors**2 @ inverse, used, asked))
 
     def fit(y: Array) -> Array:
         y = y[some]
         mean = y.mean()
-        best, found = math.inf, np.zeros(len(new))
-        for vectors, inverse, diagonal, kernel in prepared:
-            dual = vectors @ (inverse * (vectors.T @ (y - mean))[:, None])
-            left_out = ((dual / diagonal) ** 2).mean(axis=0)
+        best, found = math.inf, np.zeros(len(kernels[0][1]))
+        for vectors, inverse, diagonal, used, asked in prepared:
+            along = (vectors.T @ (y - mean))[:, None]
+            left_out = ((vectors @ (inverse * along) / diagonal) ** 2).mean(axis=0)
             if left_out.min() < best:
-                best, found = left_out.min(), kernel @ dual[:, left_out.argmin()]
+                chosen = used[:, [int(left_out.argmin())]]
+                best, found = left_out.min(), asked @ (vectors @ (chosen * along))[:, 0]
         return found + mean
 
     return fit
@@ -254,5 +311,7 @@ LEARNERS: dict[str, Learner] = {
     "linear": _linear,
     "spline": _spline,
     "kernel ridge": _kernel_ridge,
+    "products": _products,
     "trees": _trees,
 }
+NEEDS_SEVERAL = ("products",)  # one column has none

@@ -163,7 +163,7 @@ READING = (
     ),
     (
         "learners",
-        "Four ways to predict metric and target from the controls, out of fold. The test asks whether what "
+        "Ways to predict metric and target from the controls, out of fold. The test asks whether what "
         "is left of both still goes together. A learner that predicts clearly worse than the best has not "
         "taken the controls out, and does not count.",
     ),
