@@ -15,11 +15,13 @@ from render import RUNS
 from walkback.run.full import measure_missing
 from walkback.store import Store
 from walkback.studies import studies
+from walkback.studies.answers import data_of
 
 
 def main() -> None:
     paper, store = studies["paper"], Store.existing(sys.argv[1])
-    data = paper.load(None)
+    loaded, absent = paper.load(None)
+    data = {**data_of(store, list(absent)), **loaded}
     wanted = paper.full_epochs(data)
     for spec in paper.runs(data):
         bundle, copy = store.find(spec.name), RUNS / f"{spec.name}.zip"

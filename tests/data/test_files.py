@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import io
 import os
 import pickle
@@ -56,12 +57,12 @@ def write_python(folder: Path, small) -> Path:
     return folder
 
 
-def write_parquet(folder: Path, small, jpeg_rows=()) -> Path:
+def write_parquet(folder: Path, small, jpeg_rows=(), of=("train", "test")) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     for split, (x, y) in small.items():
-        kinds = ("JPEG" if row in jpeg_rows else "PNG" for row in range(len(x)))
+        kinds = ("JPEG" if split in of and row in jpeg_rows else "PNG" for row in range(len(x)))
         cells = [{"bytes": coded(image, kind), "path": None} for image, kind in zip(x, kinds, strict=True)]
         table = pa.table({"img": cells, "label": y})
         pq.write_table(table, folder / f"{split}-00000-of-00001.parquet")
@@ -277,13 +278,13 @@ def test_cifar10_as_pixels_is_the_same_images_between_zero_and_one(tmp_path, sma
         load_dataset(colour, str(tmp_path))
 
 
-@pytest.mark.parametrize("rows", [range(10), [3]])
-def test_lossless_cifar10_refuses_jpeg_wherever_it_stands(tmp_path, small, rows):
-    write_parquet(tmp_path, small, jpeg_rows=rows)
+@pytest.mark.parametrize("rows, of", [(range(10), ("train", "test")), ([3], ("train",)), ([3], ("test",))])
+def test_lossless_cifar10_refuses_jpeg_wherever_it_stands(tmp_path, small, rows, of):
+    write_parquet(tmp_path, small, jpeg_rows=rows, of=of)
     with pytest.raises(BadInput, match="as JPEG, which changes its pixels"):
         load_dataset(Call("cifar10-lossless"), str(tmp_path))
     changed = load_dataset(Call("cifar10"), str(tmp_path))
-    assert not np.array_equal(changed.x_train, small["train"][0])
+    assert not np.array_equal(getattr(changed, f"x_{of[0]}"), small[of[0]][0])
 
 
 def test_lossless_cifar10_passes_over_jpeg_where_the_pixels_lie_beside_it(tmp_path, small):
@@ -296,6 +297,40 @@ def test_lossless_cifar10_passes_over_jpeg_where_the_pixels_lie_beside_it(tmp_pa
     with pytest.raises(BadInput, match="holds no CIFAR-10"):
         (tmp_path / "empty").mkdir()
         load_dataset(Call("cifar10-lossless"), str(tmp_path / "empty"))
+
+
+def test_the_originals_pixels_are_put_in_the_order_of_their_jpeg_copies(tmp_path, small):
+    script = load_script("lossless_cifar10")
+    rng, shuffled = np.random.default_rng(1), {}
+    for split, (x, y) in small.items():
+        x[:] = np.repeat(np.repeat(x[:, :, ::8, ::8], 8, axis=2), 8, axis=3)
+        order = rng.permutation(len(x))
+        shuffled[split] = (x[order], y[order])
+    folders = {name: tmp_path / name for name in ("jpeg", "original", "out")}
+    for name in ("jpeg", "original"):
+        folders[name].mkdir()
+    write_parquet(folders["jpeg"], shuffled, jpeg_rows=range(10))
+    write_binary(folders["original"], small)
+    script.main([str(folder) for folder in folders.values()])
+    found = load_dataset(Call("cifar10-lossless"), str(folders["out"]))
+    for split, (x, y) in shuffled.items():
+        assert np.array_equal(getattr(found, f"x_{split}"), x)
+        assert np.array_equal(getattr(found, f"y_{split}"), y)
+    small["test"] = (small["test"][0], (small["test"][1] + 1) % 10)
+    write_binary(folders["original"], small)
+    with pytest.raises(BadInput, match="test: some images have another label"):
+        script.main([str(folder) for folder in folders.values()])
+    x, _ = small["train"]
+    with pytest.raises(BadInput, match="Only 1 of 10 images were found"):
+        script.match(np.repeat(x[:1], 10, axis=0), x)
+
+
+def load_script(name: str):
+    file = Path(__file__).parents[2] / "reproduce" / f"{name}.py"
+    found = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
 
 def test_an_augmentation_that_does_not_exist_is_refused():

@@ -22,6 +22,7 @@ from walkback.judge.replay import histories
 from walkback.judge.sweep import CHECKS, firing_rates
 from walkback.judge.thresholds import Thresholds
 from walkback.report import answer as report_answer
+from walkback.report import words
 from walkback.report.figures import save_figure
 from walkback.report.markdown import render_table
 from walkback.report.published import NUMBERS, Published, published, unclamped
@@ -36,6 +37,7 @@ from walkback.studies import (
     controls,
     cross_architecture,
     decision_utility,
+    encoding,
     feedback_draw,
     findings,
     five_rule,
@@ -44,6 +46,7 @@ from walkback.studies import (
     penalty,
     penalty_reduction,
     perturbation_step,
+    pixels,
     rate,
     reasons,
     schedule,
@@ -527,6 +530,8 @@ def test_the_weak_penalty_is_told_beside_every_control_that_was_run(copied, answ
         "With the penalty averaged over features": _reduced(penalty_reduction.AVERAGED, "1e-4"),
         "With that and the error summed over the batch": _reduced(penalty_reduction.ERROR_SUMMED, "1e-4"),
         "With the penalty averaged and an index": _reduced(penalty_reduction.OFF_BY_ONE, "1e-4"),
+        "Under it, on lossless images": (encoding.SHORT, penalty.RULES["dfa"][1]),
+        "Under it, on pixels that are not normalised": (pixels.ARM, penalty.RULES["dfa"][1]),
         "Under it, at a constant rate": (schedule.SHORT, penalty.RULES["dfa"][1]),
         "Under it, with an index that is off by one": (
             offset.ARMS[offset.LABEL][1],
@@ -641,35 +646,58 @@ def test_the_readings_of_an_offset_stand_side_by_side_and_no_gain_is_given_for_t
     assert {specs[r].plus[1] for r in specs} == {resolve_rule("dfa+penalty(1e-2)").plus[0]}
 
 
-def test_what_the_border_does_to_a_verdict_is_told_where_both_were_run(tmp_path):
-    """Made-up runs have the same verdict under both borders, so one is made to fail under a border."""
+INPUTS = pytest.mark.parametrize(
+    "study, tables, effect, what, values, unknown",
+    [
+        (border, border.border_table, findings.border_effect, "border", ("black", "mean colour"), 11),
+        (
+            encoding,
+            encoding.encoding_tables,
+            findings.encoding_effect,
+            "images",
+            ("cifar10", "cifar10-lossless"),
+            12,
+        ),
+    ],
+    ids=["border", "encoding"],
+)
+
+
+@INPUTS
+def test_what_another_input_does_to_a_verdict_is_told_where_both_were_run(
+    tmp_path, study, tables, effect, what, values, unknown
+):
+    """Made-up runs have the same verdict on both, so one is made to fail."""
     store = Store(tmp_path)
-    for arm in (penalty.ARM, border.SHORT):
+    for arm in (penalty.ARM, study.SHORT):
         for spec in arm.plan(DATA[arm.data]):
             if spec.seed == 42 and spec.rule.name in ("dfa", "frozen"):
-                write_run(store, spec, size=1.0 if arm is border.SHORT else 1e7)
-    said = findings.border_effect(Answers(store, DATA))
+                write_run(store, spec, size=1.0 if arm is study.SHORT else 1e7)
+    said = effect(Answers(store, DATA))
     assert "dfa after 30 epochs (1 seed): FAIL(D3)" in said and "instead of FAIL(D1+D2+D3)" in said
     assert said.endswith(
-        "black: not run, among them of accuracies none; mean colour: not run, among them of accuracies "
-        "none."
+        f"{values[0]}: not run, among them of accuracies none; {values[1]}: not run, among them of "
+        "accuracies none."
     )
-    assert findings.border_effect(Answers(Store(tmp_path / "none"), DATA)).endswith("not run.")
+    assert effect(Answers(Store(tmp_path / "none"), DATA)).endswith("not run.")
 
 
-def test_table_1_is_shown_with_either_border_and_judged_against_frozen_blocks_of_the_same(tmp_path):
+@INPUTS
+def test_table_1_is_shown_with_either_input_and_judged_against_frozen_blocks_of_the_same(
+    tmp_path, study, tables, effect, what, values, unknown
+):
     store = Store(tmp_path)
     reached = {"bp": 0.6, "dfa": 0.31, "frozen": 0.36}
-    for arm, gain in ((five_rule.ARM, 0.0), (border.LONG, 0.1)):
+    for arm, gain in ((five_rule.ARM, 0.0), (study.LONG, 0.1)):
         for spec in arm.plan(DATA[arm.data]):
             if spec.rule.name in reached:
                 better = gain * (spec.rule.name == "frozen")
                 write_run(store, spec, accuracy=reached[spec.rule.name] + better, size=1.0)
-    rows = border.headline_table(Answers(store, DATA)).rows
-    assert [(row["rule"], row["border"]) for row in rows] == [
-        (rule, colour) for rule in border.RULES for colour in border.BORDERS
+    rows = tables(Answers(store, DATA))[1].rows
+    assert [(row["rule"], row[what]) for row in rows] == [
+        (rule, value) for rule in reached for value in values
     ]
-    assert [row["seeds"] for row in rows] == [3] * 6
+    assert {row["seeds"] for row in rows} == {len(study.LONG.seeds)}
     assert [row["accuracy"] for row in rows[-2:]] == pytest.approx([0.36, 0.46])
     assert [row["protocol"] for row in rows] == [
         "trustworthy",
@@ -679,24 +707,47 @@ def test_table_1_is_shown_with_either_border_and_judged_against_frozen_blocks_of
         "baseline",
         "baseline",
     ]
-    shutil.rmtree(store.path / next(s for s in border.LONG.plan(DATA[border.LONG.data])).name)
-    (bp,) = rows_of(border.headline_table(Answers(store, DATA)), rule="bp", border="mean colour")
-    assert bp["seeds"] == 2 and bp["planned"] == 3
+    shutil.rmtree(store.path / study.LONG.plan(DATA[study.LONG.data])[0].name)
+    (bp,) = rows_of(tables(Answers(store, DATA))[1], rule="bp", **{what: values[1]})
+    assert bp["seeds"] == len(study.LONG.seeds) - 1 and bp["planned"] == len(study.LONG.seeds)
 
 
-def test_which_accuracies_come_out_under_each_border_is_listed(tmp_path):
+@INPUTS
+def test_which_accuracies_come_out_with_each_input_is_listed(
+    tmp_path, study, tables, effect, what, values, unknown
+):
     store = Store(tmp_path)
-    for arm, accuracy in ((five_rule.ARM, 0.5), (border.LONG, 0.615)):
+    for arm, accuracy in ((five_rule.ARM, 0.5), (study.LONG, 0.615)):
         for spec in arm.plan(DATA[arm.data]):
             if spec.rule.name == "bp":
                 write_run(store, spec, accuracy=accuracy)
-    said = findings.border_effect(Answers(store, DATA))
+    said = effect(Answers(store, DATA))
+    seeds = words.plural(len(study.LONG.seeds), "seed")
     told = re.search(
-        r"black: (\d+) of 14.*; 11 cannot be judged \(3 seeds\), among them of accuracies none; "
-        r"mean colour: (\d+) of 14.*; 11 cannot be judged \(3 seeds\), among them of accuracies bp\.$",
+        rf"{values[0]}: (\d+) of 14.*; {unknown} cannot be judged \({seeds}\), among them of accuracies "
+        rf"none; {values[1]}: (\d+) of 14.*; {unknown} cannot be judged \({seeds}\), among them of "
+        r"accuracies bp\.$",
         said,
     )
+    assert told, said
     assert int(told[2]) == int(told[1]) + 1
+
+
+@INPUTS
+def test_a_control_asked_alone_stands_beside_the_headlines_runs_of_the_store(
+    whole, study, tables, effect, what, values, unknown
+):
+    own = data_of(whole, [arm.data for arm in study.STUDY.arms])
+    assert "cifar10" not in own
+    for table in tables(Answers(whole, own)):
+        assert "not run" not in render_table(table)
+        assert {row[what] for row in table.rows} == set(values)
+
+
+def test_images_that_are_lossless_everywhere_are_not_compared_with_themselves(whole):
+    same = dict.fromkeys(DATA, DATA["cifar10"])
+    assert findings.encoding_effect(Answers(whole, same)).endswith("so there is nothing to compare.")
+    assert "nothing to compare" not in findings.encoding_effect(Answers(whole, DATA))
 
 
 def test_every_finding_is_told_whether_runs_are_there_or_not(answers, tmp_path):
@@ -758,7 +809,16 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
     assert "None of those that were run gives the paper's number." in reasons.of_recipes(
         Answers(store, DATA), "bp"
     )
-    for arm in (penalty.ARM, batch_size.ARM, rate.ARM, border.SHORT, border.LONG):
+    for arm in (
+        penalty.ARM,
+        batch_size.ARM,
+        rate.ARM,
+        pixels.ARM,
+        border.SHORT,
+        border.LONG,
+        encoding.SHORT,
+        encoding.LONG,
+    ):
         for spec in arm.plan(DATA[arm.data]):
             if str(spec.rule) == "bp":
                 write_run(store, spec, accuracy=0.58)
@@ -931,7 +991,7 @@ def test_a_comparison_names_the_side_that_is_missing(copied):
 
 
 def test_a_control_of_one_seed_stands_beside_that_seed_alone(answers):
-    tables = (schedule.schedule_table, batch_size.batch_table, rate.rate_table)
+    tables = (schedule.schedule_table, batch_size.batch_table, rate.rate_table, pixels.pixels_table)
     for rows in (make(answers)[0].rows for make in tables):
         assert {row["seeds"] for row in rows} == {1}
 

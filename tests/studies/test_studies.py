@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from walkback.cli.main import run
@@ -13,7 +15,7 @@ from walkback.run.cost import Cost, measure_cost
 from walkback.run.full import measure_missing
 from walkback.run.many import run_many
 from walkback.run.one import kept_epochs, run_one
-from walkback.run.plan import plan_runs
+from walkback.run.plan import Known, plan_runs
 from walkback.store import Store
 from walkback.studies import Arm, Study, studies
 from walkback.studies.dose_response import operating_curve
@@ -140,6 +142,52 @@ def test_a_full_tier_that_cannot_be_written_costs_no_report(tiny, tmp_path, caps
     answer = json.loads(shown.out)
     assert len(answer["failed"]) == 6 and answer["finished"] == 6 and (out / "report.html").is_file()
     assert "No space left" in shown.err and "Traceback" not in shown.err
+
+
+def test_runs_whose_data_is_not_at_hand_are_left_as_they_are_and_the_others_trained(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.delenv("WALKBACK_DATA", raising=False)
+    arm = Arm(("bp", "frozen"), TINY, "digits", seeds=(1,), recipe={"epochs": 1})
+    far = Arm(("bp", "frozen"), TINY, "npz", seeds=(1,), recipe={"epochs": 1}, full=(1,), optional=True)
+    monkeypatch.setitem(studies._entries, "both", Study("both", "Does it run?", (arm, far)))
+    store, out = tmp_path / "runs", tmp_path / "report"
+    command = ["audit", "both", "--store", str(store), "--out", str(out)]
+    assert run([*command, "--plan", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["planned"] == 2 and list(plan["data_absent"]) == ["npz"]
+    assert run([*command, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["planned"], answer["finished"], len(answer["not_run"])) == (4, 2, 2)
+    assert list(answer["data_absent"]) == ["npz"]
+    # Once they are in the store they are found again without their data.
+    x, y = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32), np.arange(20) % 2
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    monkeypatch.setenv("WALKBACK_DATA", str(tmp_path))
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["finished"] == 4
+    assert sum(bool(bundle.members("full")) for bundle in Store(store).bundles()) == 2
+    monkeypatch.delenv("WALKBACK_DATA")
+    assert run(command) == 0
+    shown = capsys.readouterr()
+    assert "Runs on npz are left as they are: " in shown.err and "Not run yet" not in shown.out
+    # A folder that it refuses is not the only place: it may lie in its usual one.
+    monkeypatch.setenv("WALKBACK_DATA", str(tmp_path))
+    found, absent = Study("one", "?", (replace(arm, data="npz"), replace(far, data="npz"))).load()
+    assert list(found) == ["npz"] and not absent
+    others = Study("two", "?", (replace(arm, data="cifar10"), far))
+    monkeypatch.setattr(
+        "walkback.studies.study.load_dataset",
+        lambda call, place: load_dataset(call, place) if call.name == "npz" else Known(str(place)),
+    )
+    found, absent = others.load(str(tmp_path / "elsewhere"))
+    assert (
+        not absent and found["cifar10"].identity.endswith("elsewhere") and len(found["npz"].y_train) == 20
+    )
+    monkeypatch.delenv("WALKBACK_DATA")
+    # What a study cannot do without is asked for.
+    monkeypatch.setitem(studies._entries, "alone", Study("alone", "Does it run?", (far,)))
+    assert run(["audit", "alone", "--store", str(store), "--out", str(out)]) == 2
 
 
 def test_an_empty_store_and_an_unknown_study_are_said_in_one_sentence(tiny, tmp_path, capsys):

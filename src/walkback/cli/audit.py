@@ -66,17 +66,20 @@ def audit(
     device, workers = device or "cpu", workers or default_workers()
     check_device(device)
     folder = Store.existing(store) if judge_only else Store.to_train(store)
-    data = chosen.load(data_dir)
-    specs, held = chosen.runs(data), list(data.values())
+    loaded, absent = chosen.load(data_dir)
+    data, held = {**data_of(folder, list(absent)), **loaded}, list(loaded.values())
+    specs = [spec for spec in chosen.runs(data) if any(dataset.serves(spec) for dataset in held)]
+    for name, why in absent.items():
+        say(f"Runs on {name} are left as they are: {why}")
     if plan:
-        return _show_plan(chosen, specs, folder, held, workers, device, json)
+        return _show_plan(chosen, specs, folder, held, absent, workers, device, json)
     if not judge_only:
         if not json:
             say(f"{len(specs)} runs into {store}. {chosen.question}")
         failures = train_what_can_be(specs, folder, held, workers=workers, device=device)
-        failures += _measure_in_full(chosen, data, folder, json)
-        return _show_answer(chosen, data, folder, out, logic, json, failures)
-    return _show_answer(chosen, data, folder, out, logic, json)
+        failures += _measure_in_full(chosen, loaded, folder, json)
+        return _show_answer(chosen, data, folder, out, logic, json, failures, absent)
+    return _show_answer(chosen, data, folder, out, logic, json, absent=absent)
 
 
 def _measure_in_full(
@@ -106,6 +109,7 @@ def _show_plan(
     specs: Sequence[RunSpec],
     store: Store,
     data: Sequence[Dataset],
+    absent: Mapping[str, str],
     workers: int,
     device: str,
     json: bool,
@@ -143,6 +147,7 @@ def _show_plan(
             for spec, setting in zip(specs, tell_apart(specs), strict=True)
         ],
         "planned": len(specs),
+        "data_absent": dict(absent),
         "finished": len(specs) - len(todo),
         "epochs_left": sum(spec.epochs - states[spec]["epoch"] for spec in todo),
         "workers": workers,
@@ -199,6 +204,7 @@ def _show_answer(
     logic: str,
     json: bool,
     failures: Sequence[RunFailure] = (),
+    absent: Mapping[str, str] | None = None,
 ) -> int:
     """Judge what is there; every run that is not is named, and so is every one that failed just now."""
     from walkback.cli.session import exit_code, first_of
@@ -238,6 +244,7 @@ def _show_answer(
                 "planned": len(specs),
                 "finished": sum(state in ("finished", "diverged") for state in states.values()),
                 "not_run": missing,
+                "data_absent": dict(absent or {}),
                 "failed": {failure.spec.name: str(failure.error or "internal") for failure in failures},
                 "not_measured_yet": unmeasured,
                 "verdicts": verdicts,

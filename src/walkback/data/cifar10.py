@@ -50,7 +50,7 @@ def _scaled(
     sd: tuple[float, ...],
     lossless: bool = False,
 ) -> Dataset:
-    folder = _folder(location)
+    folder = _folder(location, "cifar10-lossless" if lossless else "cifar10")
     read = _layout(folder, lossless)
     (x_train, y_train), (x_test, y_test) = read(folder, "train"), read(folder, "test")
     return Dataset(name, x_train, y_train, x_test, y_test, CLASSES, mean=mean, sd=sd, augment=augment)
@@ -76,13 +76,13 @@ CIFAR10_LOSSLESS = DatasetMaker(
 )
 
 
-def _folder(location: str | None) -> Path:
+def _folder(location: str | None, usual_place: str) -> Path:
     if location is None or not Path(location).is_dir():
         where = f"There is no folder {location}." if location else "Where CIFAR-10 lies was not said."
         raise BadInput(
             f"{where}",
             "Give --data-dir a folder with the parquet files, the binary files or the Python batches, "
-            "or set WALKBACK_DATA to the folder that holds cifar10.",
+            f"or set WALKBACK_DATA to the folder that holds {usual_place}.",
         )
     return Path(location)
 
@@ -119,8 +119,11 @@ def _read_parquet(folder: Path, split: str) -> Split:
 
 def _holds_jpeg(folder: Path) -> bool:
     """Whether any of its images, of either split, is a JPEG file by its first bytes."""
-    cells = (cell for file in sorted(folder.glob("t*-*.parquet")) for cell in _parquet_cells(file)[0])
-    return any(_bytes_in(cell, "")[:3] == b"\xff\xd8\xff" for cell in cells)
+    return any(
+        _bytes_in(cell, f"{file}, row {row}")[:3] == b"\xff\xd8\xff"
+        for file in sorted(folder.glob("t*-*.parquet"))
+        for row, cell in enumerate(_parquet_cells(file)[0])
+    )
 
 
 def _parquet_cells(file: Path) -> tuple[list[object], Array]:

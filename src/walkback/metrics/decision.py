@@ -23,7 +23,9 @@ from walkback.metrics.twin import TwinTest
 
 LEAST_ROWS = 100  # with fewer, flexible learners cannot tell a curved confounder from news
 PERMUTATIONS = 1999
-LEAST_LEFT = 0.2  # of the metric's variance; of an exact product of three controls kernel ridge leaves up to .14
+LEAST_LEFT = (
+    0.2  # of the metric's variance; of an exact product of three controls kernel ridge leaves up to .14
+)
 SURE = 0.5  # an association of what is left that is larger is more than what learners miss
 DOUBTS = ("bend", "rest")  # where they fire, what the tests find may be what the controls do
 NO_TESTS = ("equivalence", *DOUBTS)  # checks that cannot find the association

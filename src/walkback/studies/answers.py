@@ -65,9 +65,13 @@ class Answers:
 
     def _answers(self, arm: Arm) -> dict[str, Answer]:
         groups: dict[str, list[RunSpec]] = {}
-        for spec in arm.plan(self.data.get(arm.data, NOT_IN_STORE)):
+        for spec in arm.plan(self.dataset(arm.data)):
             groups.setdefault(str(spec.rule), []).append(spec)
         return dict(zip(dict.fromkeys(arm.rules), map(self._answer, groups.values()), strict=True))
+
+    def dataset(self, name: str) -> Identified:
+        """A study may stand beside runs on data that its own arms do not name: those of the store."""
+        return self.data[name] if name in self.data else data_of(self.store, [name])[name]
 
     def _answer(self, specs: Sequence[RunSpec]) -> Answer:
         held = [self.bundles[spec.name] for spec in specs if spec.name in self.bundles]

@@ -8,21 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from walkback.report.answer import (
-    ACCURACY,
-    EXACT,
-    GAMMA,
-    REFERENCE,
-    STATE,
-    VALIDITY,
-    Line,
-    measured_table,
-)
+from walkback.report.answer import ACCURACY, EXACT, STATE, VALIDITY, Line, measured_table
 from walkback.report.table import Column, Table
 from walkback.studies import five_rule, penalty
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, recipe
 from walkback.studies.five_rule import RULE
+from walkback.studies.side_by_side import table_1_with
 from walkback.studies.study import SEEDS, Arm, Study
 
 MEAN = f"{DATA}(augment=crop-flip-mean)"
@@ -46,27 +38,13 @@ def border_table(answers: Answers) -> list[Table]:
         "The border that random crops see, seed by seed: everything else is the same. One seed is judged "
         "by the point rule, a gain below two points."
     )
-    own = measured_table("border", caption, lines, LEAD, measures, penalty.DEPTH)
-    return [own, headline_table(answers)]
-
-
-LEAD = (RULE, Column("border", ("border",), numeric=False))
-
-
-def headline_table(answers: Answers) -> Table:
-    """Table 1 with either border, for the rules that have both at its length and on its seeds."""
-    lines = []
-    for rule in RULES:
-        both = answers.without_and_with(five_rule.ARM, rule, LONG)
-        for border, answer in zip(BORDERS, both, strict=True):
-            label = {"rule": rule, "border": border, **five_rule.decided(answer)}
-            lines.append(Line(label, answer, rule))
-    caption = (
+    lead = (RULE, Column("border", ("border",), numeric=False))
+    own = measured_table("border", caption, lines, lead, measures, penalty.DEPTH)
+    headline = (
         "Table 1 with either border of random crops, which the paper does not state: black, as in all "
         "other tables, or of the mean colour. Rules are judged against frozen blocks with the same border."
     )
-    measures = [ACCURACY, GAMMA, STATE, REFERENCE, five_rule.LAYER_0, five_rule.DEEP]
-    return measured_table("table-1-border", caption, lines, LEAD, measures, five_rule.DECIDED)
+    return [own, table_1_with(answers, "table-1-border", headline, LONG, "border", BORDERS)]
 
 
 STUDY = Study(

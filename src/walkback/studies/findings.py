@@ -24,10 +24,12 @@ from walkback.report.table import Column, Table
 from walkback.studies import (
     border,
     controls,
+    encoding,
     five_rule,
     offset,
     penalty,
     penalty_reduction,
+    pixels,
     schedule,
     stem,
 )
@@ -153,6 +155,8 @@ def weak_penalty(answers: Answers) -> str:
         (f"Under {weak.name}", weak),
         ("Without the penalty", without),
         ("Under it, with a border of the mean colour", answers.one(border.SHORT, weak_rule)),
+        ("Under it, on lossless images", answers.one(encoding.SHORT, weak_rule)),
+        ("Under it, on pixels that are not normalised", answers.one(pixels.ARM, weak_rule)),
         ("Under it, at a constant rate", answers.one(schedule.SHORT, weak_rule)),
         *reductions(answers, penalty.WEIGHTS[0]),
         (
@@ -200,8 +204,31 @@ def stem_effect(answers: Answers) -> str:
 
 def border_effect(answers: Answers) -> str:
     """What each border makes of the rules: the scale is the input's doing too."""
+    change = "a border of the mean colour changes, in place of a black one"
+    arms = border.SHORT, border.LONG
+    return _input_effect(answers, arms, "The border of crops", change, "each border", border.BORDERS)
+
+
+def encoding_effect(answers: Answers) -> str:
+    """Whether anything hangs on how the images were coded."""
+    if encoding.nothing_to_compare(answers):
+        return "Lossless images: those that all runs were trained on are, so there is nothing to compare."
+    change = f"{encoding.LOSSLESS} changes, in place of {encoding.IMAGES[0]}"
+    arms = encoding.SHORT, encoding.LONG
+    return _input_effect(answers, arms, "Lossless images", change, "either kind of image", encoding.IMAGES)
+
+
+def _input_effect(
+    answers: Answers,
+    arms: tuple[Arm, Arm],
+    subject: str,
+    changes: str,
+    with_which: str,
+    values: tuple[str, str],
+) -> str:
+    """Verdicts that another input changes, at either length, and what comes out with each at the longer."""
     told, missing = [], []
-    for arm, usual in ((border.SHORT, penalty.ARM), (border.LONG, five_rule.ARM)):
+    for arm, usual in zip(arms, (penalty.ARM, five_rule.ARM), strict=True):
         for rule in arm.rules:
             both = answers.without_and_with(usual, rule, arm)
             if not all(answer.runs for answer in both):
@@ -213,22 +240,20 @@ def border_effect(answers: Answers) -> str:
                 told.append(
                     f"{both[1].name} after {arm.recipe['epochs']} epochs ({seeds_of(both[1])}): {sides}"
                 )
-    ran = [arm for arm in (border.SHORT, border.LONG) if any(answer.runs for answer in answers.of(arm))]
-    if not ran:
-        return f"The border of crops under DFA: {NOT_RUN}."
+    if not any(answer.runs for arm in arms for answer in answers.of(arm)):
+        return f"{subject}: {NOT_RUN}."
     change = "; ".join(told) if told else "none"
     if missing:
-        change += f" (not there with both borders: {', '.join(missing)})"
+        change += f" (not there with both: {', '.join(missing)})"
     agreeing = [
         f"{name}: {come_out(points)}, among them of accuracies {words.listed(_accuracies(points))}"
-        for name, arm in zip(border.BORDERS, (five_rule.ARM, border.LONG), strict=True)
-        for points in [_after_long(answers, arm)]
+        for side, name in enumerate(values)
+        for points in [_after_long(answers, arms[1], side)]
     ]
     return (
-        f"Verdicts that a border of the mean colour changes, in place of a black one: {change}. One seed "
-        f"is judged by the point rule, two points. So many of the numbers that the paper prints of "
-        f"{words.listed(border.RULES)}, without ρ, come out with each border after 100 epochs: "
-        f"{'; '.join(agreeing)}."
+        f"Verdicts that {changes}: {change}. One seed is judged by the point rule, two points. So many "
+        f"of the numbers that the paper prints of {words.listed(arms[1].rules)}, without ρ, come out with "
+        f"{with_which} after {arms[1].recipe['epochs']} epochs: {'; '.join(agreeing)}."
     )
 
 
@@ -237,14 +262,15 @@ def _gained(answer: Answer) -> str:
     return "" if gain is None else f", gain {words.points(gain)} pp"
 
 
-def _after_long(answers: Answers, arm: Arm) -> list[Point]:
-    """The paper's numbers of whole rules, at their first epoch and at their last, beside an arm's."""
+def _after_long(answers: Answers, changed: Arm, side: int) -> list[Point]:
+    """The paper's numbers of whole rules, at their first epoch and at their last, beside those without (0)
+    or with (1) a change, over the seeds of the change."""
 
     def answer_of(row: str) -> Answer | None:
         rule, _, when = row.partition(", ")
-        if rule not in border.RULES:
+        if rule not in changed.rules:
             return None
-        answer = answers.one(arm, rule)
+        answer = answers.without_and_with(five_rule.ARM, rule, changed)[side]
         return answer.at(1) if when == "epoch 1" else answer
 
     return [point for point in printed(answer_of) if point.measure is not RHO]
@@ -344,6 +370,7 @@ FINDINGS: dict[str, Callable[[Answers], str]] = {
     "baselines of the penalty": penalty_baselines,
     "the stem": stem_effect,
     "the border": border_effect,
+    "the encoding": encoding_effect,
     "what decides": depth_decides,
     "what is open": open_depth,
 }

@@ -29,11 +29,13 @@ from walkback.studies import (
     border,
     controls,
     effect,
+    encoding,
     feedback_draw,
     five_rule,
     penalty,
     penalty_reduction,
     perturbation_step,
+    pixels,
     rate,
     schedule,
     stem,
@@ -44,7 +46,7 @@ from walkback.studies.point import Point
 
 
 def of_recipes(answers: Answers, rule: str, others: Sequence[Control] = ()) -> str:
-    """What schedule, batch size, rate, border and length are worth, each by runs that change it alone."""
+    """What recipe, input and length are worth, each by runs that change one thing alone."""
     paper = published(rule, "accuracy")
     assert paper is not None
     main = answers.one(five_rule.ARM, rule)
@@ -55,14 +57,21 @@ def of_recipes(answers: Answers, rule: str, others: Sequence[Control] = ()) -> s
 def _recipes(answers: Answers, rule: str) -> list[Control]:
     main, short = answers.one(five_rule.ARM, rule), answers.one(penalty.ARM, rule)
     constant, twice = answers.one(schedule.ARM, rule), answers.one(batch_size.ARM, rule)
-    colour, lengths = "A border of the mean colour", ((border.SHORT, short), (border.LONG, main))
+    inputs = (
+        ("A border of the mean colour", "border", (border.SHORT, border.LONG)),
+        ("A lossless copy of the images", "encoding", (encoding.SHORT, encoding.LONG)),
+    )
     return [
         Control("A constant rate", constant, main, "schedule", "five-rule"),
         Control("Twice the batch", twice, short, "batch-size", "penalty"),
         Control("Three times the rate", answers.one(rate.ARM, rule), short, "rate", "penalty"),
         *(
-            Control(colour, answers.one(arm, rule), usual, "border", study)
-            for (arm, usual), study in zip(lengths, ("penalty", "five-rule"), strict=True)
+            Control(change, answers.one(arm, rule), usual, name, study)
+            for change, name, arms in inputs
+            for arm, usual, study in zip(arms, (short, main), ("penalty", "five-rule"), strict=True)
+        ),
+        Control(
+            "Pixels that are not normalised", answers.one(pixels.ARM, rule), short, "pixels", "penalty"
         ),
         Control("Less training", short, main, "penalty", "five-rule"),
     ]

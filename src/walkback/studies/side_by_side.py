@@ -1,11 +1,12 @@
-"""The table of a control: each of its rules as the headline has it and with one thing changed."""
+"""The tables of a control: each of its rules as the headline has it and with one thing changed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from walkback.report.answer import Line, Measure, measured_table
+from walkback.report.answer import ACCURACY, GAMMA, REFERENCE, STATE, Line, Measure, measured_table
 from walkback.report.table import Column, Table
+from walkback.studies import five_rule
 from walkback.studies.answers import Answers
 from walkback.studies.five_rule import RULE
 from walkback.studies.study import Arm
@@ -29,3 +30,19 @@ def side_by_side(
         for value, answer in zip(values, answers.without_and_with(usual, rule, changed), strict=True)
     ]
     return measured_table(name, caption, lines, [RULE, Column(what, (what,), numeric=False)], measures)
+
+
+def table_1_with(
+    answers: Answers, name: str, caption: str, changed: Arm, what: str, values: tuple[str, str]
+) -> Table:
+    """Table 1 without and with a change, for the rules that have both at its length and on its seeds."""
+    lines = [
+        Line({"rule": rule, what: value, **five_rule.decided(answer)}, answer, rule)
+        for rule in changed.rules
+        for value, answer in zip(
+            values, answers.without_and_with(five_rule.ARM, rule, changed), strict=True
+        )
+    ]
+    lead = [RULE, Column(what, (what,), numeric=False)]
+    measures = [ACCURACY, GAMMA, STATE, REFERENCE, five_rule.LAYER_0, five_rule.DEEP]
+    return measured_table(name, caption, lines, lead, measures, five_rule.DECIDED)
