@@ -12,16 +12,15 @@ from walkback.report.answer import ACCURACY, EXACT, STATE, VALIDITY, Line, measu
 from walkback.report.table import Column, Table
 from walkback.studies import five_rule, penalty
 from walkback.studies.answers import Answers
-from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, recipe
+from walkback.studies.cifar10 import DATA
 from walkback.studies.five_rule import RULE
 from walkback.studies.side_by_side import table_1_with
-from walkback.studies.study import SEEDS, Arm, Study
+from walkback.studies.study import Study
 
 MEAN = f"{DATA}(augment=crop-flip-mean)"
-RULES = ("bp", "dfa", "frozen")
-SHORT = Arm((*RULES, *penalty.RULES["dfa"][1:]), NET, MEAN, seeds=SEEDS[:1], recipe=recipe(SHORT_EPOCHS))
 BORDERS = ("black", "mean colour")
-LONG = replace(SHORT, rules=RULES, seeds=SEEDS, recipe=recipe(PAPER_EPOCHS))
+SHORT = replace(penalty.ARM, rules=("bp", *penalty.RULES["dfa"], "frozen"), data=MEAN)
+LONG = replace(five_rule.ARM, data=MEAN)
 
 
 def border_table(answers: Answers) -> list[Table]:

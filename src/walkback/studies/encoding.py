@@ -14,11 +14,11 @@ from walkback.studies import border, five_rule, penalty
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA
 from walkback.studies.side_by_side import side_by_side, table_1_with
-from walkback.studies.study import Study
+from walkback.studies.study import SEEDS, Study
 
 LOSSLESS = f"{DATA}-lossless"
-SHORT = replace(border.SHORT, data=LOSSLESS, optional=True)
-LONG = replace(SHORT, rules=border.RULES, recipe=border.LONG.recipe)
+SHORT = replace(border.SHORT, data=LOSSLESS, seeds=SEEDS[:1], optional=True)
+LONG = replace(SHORT, rules=("bp", "dfa", "frozen"), recipe=five_rule.ARM.recipe)
 IMAGES = (DATA, LOSSLESS)
 
 

@@ -250,10 +250,11 @@ def _input_effect(
         for side, name in enumerate(values)
         for points in [_after_long(answers, arms[1], side)]
     ]
+    known = words.listed([rule for rule in arms[1].rules if published(rule, ACCURACY.paper)])
     return (
         f"Verdicts that {changes}: {change}. One seed is judged by the point rule, two points. So many "
-        f"of the numbers that the paper prints of {words.listed(arms[1].rules)}, without ρ, come out with "
-        f"{with_which} after {arms[1].recipe['epochs']} epochs: {'; '.join(agreeing)}."
+        f"of the numbers that the paper prints of {known}, without ρ, come out with {with_which} after "
+        f"{arms[1].recipe['epochs']} epochs: {'; '.join(agreeing)}."
     )
 
 
