@@ -177,7 +177,8 @@ def results_pages(
         "paper_runs": published.RUNS,
         "record": "\n\n".join(map(render_table, (recipe_table(judged), identity_table(judged)))),
         "points": points_of(answers),
-        "findings": [row["finding"] for row in tables["findings"].rows],
+        "summary": [row["finding"] for row in tables["summary"].rows],
+        "findings": [(row["about"], row["finding"]) for row in tables["findings"].rows],
         "nets": [(name, drawings[name].text.caption.split(",")[0]) for name in nets],
     }
     templates = Environment(loader=FileSystemLoader(PAGES), undefined=StrictUndefined, trim_blocks=True)

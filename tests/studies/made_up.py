@@ -30,6 +30,7 @@ NAMES = {
     "size": ("scale.state_norm@1",),
     "cosine": ("alignment.cosine@1", "alignment.cosine_compat@1", "alignment.deep_cosine@1"),
     "p": ("alignment.deep_null_p@1",),
+    "gamma": ("alignment.gamma_mean@1",),
 }
 
 

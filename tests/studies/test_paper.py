@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.studies.conftest import DATA
+from tests.studies.conftest import DATA, rows_of, take
 from tests.studies.made_up import ENVIRONMENT, write_run
 from walkback import credit_metrics
 from walkback.cli.main import run
@@ -34,6 +34,7 @@ from walkback.studies import (
     batch_size,
     border,
     bridges_and_ep,
+    changes,
     controls,
     cross_architecture,
     decision_utility,
@@ -58,29 +59,8 @@ from walkback.studies.answers import Answers, data_of
 from walkback.studies.point import compare
 
 
-@pytest.fixture(scope="session")
-def answers(whole):
-    return Answers(whole, DATA)
-
-
 def names(study):
     return [spec.name for spec in study.runs(DATA)]
-
-
-def rows_of(table, **wanted):
-    return [row for row in table.rows if all(row[key] == value for key, value in wanted.items())]
-
-
-def take(store: Store, arm, rule: str, seeds=(42, 123, 456)) -> None:
-    """Remove the runs of one rule from a store."""
-    for spec in arm.plan(DATA[arm.data]):
-        if arm.rules.index(rule) == _place(arm, spec) and spec.seed in seeds:
-            shutil.rmtree(store.path / spec.name)
-
-
-def _place(arm, spec: RunSpec) -> int:
-    first = [s for s in arm.plan(DATA[arm.data]) if s.seed == spec.seed]
-    return first.index(spec)
 
 
 def test_the_paper_study_lists_every_run_of_its_parts_once():
@@ -270,9 +250,10 @@ def test_a_seed_that_diverged_agrees_with_nothing(copied):
     points = {point.what: point for point in agreement.points_of(Answers(copied, DATA))}
     assert points["dfa, accuracy"].standing == "diverged in 1 of 3 seeds"
     assert not points["dfa, accuracy"].agrees
-    why = points["dfa, accuracy"].why
-    assert "100 epochs (3 seeds, 1 unchanged diverged): " in why
-    assert "100 epochs (1 seed): " in why, "seed 42 of the constant rate is compared with seed 42 alone"
+    row = _change(Answers(copied, DATA), "dfa", "A border of the mean colour", "100")
+    assert (row["seeds"], row["diverged"]) == (3, ", 1 unchanged diverged")
+    row = _change(Answers(copied, DATA), "dfa", "A constant rate", "100")
+    assert row["seeds"] == 1 and not row["diverged"], "seed 42 stands beside seed 42 alone"
     assert " cannot be judged" in agreement.agreement_table(Answers(copied, DATA)).caption
 
 
@@ -387,23 +368,36 @@ def test_agreement_is_two_deviations_of_both_or_a_factor_of_three():
 
 
 @pytest.mark.parametrize(
-    ("swapped", "words"),
+    ("swapped", "part"),
     [
-        ({42: 0.31, 456: 0.32}, "neither its feedback nor its weights and batches were enough alone"),
-        ({42: 0.36, 456: 0.31}, "its feedback was enough, its weights and batches were not"),
-        ({42: 0.30, 456: 0.37}, "its weights and batches were enough, its feedback was not"),
-        ({42: 0.36, 456: 0.36}, "either its feedback or its weights and batches were enough"),
+        (
+            {42: 0.31, 456: 0.32},
+            "neither * feedback alone nor * weights and batches alone are enough",
+        ),
+        (
+            {42: 0.36, 456: 0.31},
+            "* feedback alone is enough, * weights and batches alone are not",
+        ),
+        (
+            {42: 0.30, 456: 0.37},
+            "* weights and batches alone are enough, * feedback alone is not",
+        ),
+        (
+            {42: 0.36, 456: 0.36},
+            "* feedback alone is enough, and so are * weights and batches alone",
+        ),
     ],
 )
-def test_what_makes_a_seed_differ_is_what_the_other_ends_like_when_it_has_it(swapped, words):
+def test_what_makes_a_seed_differ_is_what_the_other_ends_like_when_it_has_it(swapped, part):
+    part = part.replace("*", "seed 456's")
     told = feedback_draw.what_makes_it({42: 0.30, 456: 0.37}, swapped)
-    assert told.startswith("To end nearer to seed 456 than to seed 42 (the middle is .335)")
-    assert told.endswith(f"in these four runs {words}.")
+    above = "To bring a run above the middle of seeds 456 and 42 (.335)"
+    assert told == f"{above}, {part}: four runs, no more."
 
 
 def test_swaps_say_nothing_before_all_four_are_there(copied):
     full = feedback_draw.statement(Answers(copied, DATA))
-    assert full.startswith("To end nearer to seed")
+    assert full.startswith("To bring a run above the middle of seeds")
     (spec,) = [s for s in feedback_draw.ARMS[42].plan(DATA["cifar10"]) if s.rule.name == "dfa"]
     shutil.rmtree(copied.path / spec.name)
     assert feedback_draw.statement(Answers(copied, DATA)) == ""
@@ -453,10 +447,9 @@ def test_a_credit_outside_its_null_is_told_with_its_side(tmp_path):
             text = f"epoch,layer,quantity,value,status\n{tier}".encode()
             bundle.commit([Member("full/epoch-0100.csv", "full", text, 100)], drop=["full/epoch-0001.csv"])
     dfa = Answers(store, DATA).one(five_rule.ARM, "dfa")
-    assert findings._outside(dfa, range(1, 5)) == (
-        "2 seeds; p ≤ 0.05, two-sided: above fresh feedback in 2 and below it in 2 of 8 readings"
-    )
-    assert findings._outside(dfa, [1]).endswith("above fresh feedback in 2 of 2 readings")
+    told = "above fresh feedback in 2 and below it in 2 of 8 readings"
+    assert controls.outside(dfa, range(1, 5)) == told
+    assert controls.outside(dfa, [1]) == "above fresh feedback in 2 of 2 readings"
 
 
 def test_a_number_of_one_seed_stands_beside_that_seed(answers):
@@ -512,36 +505,6 @@ def test_an_epoch_that_a_seed_lacks_is_not_part_of_the_curve(tmp_path):
 def test_the_papers_ep_row_lies_under_its_own_frozen_one():
     said = findings.ep_against_frozen()
     assert "by 3.3 pp" in said and "[−10.8, +4.2]" in said and "INCONCLUSIVE" in said
-
-
-def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied, answers):
-    weak = penalty.RULES["dfa"][1]
-    said = findings.weak_penalty(answers)
-    assert "Under dfa+penalty(0.0001), ‖h_L‖ is" in said and "Without the penalty, ‖h_L‖ is" in said
-    take(copied, penalty.ARM, "dfa")
-    assert "Without the penalty" not in findings.weak_penalty(Answers(copied, DATA))
-    take(copied, penalty.ARM, weak)
-    assert "not run (walkback audit penalty)" in findings.weak_penalty(Answers(copied, DATA))
-
-
-def test_the_weak_penalty_is_told_beside_every_control_that_was_run(copied, answers):
-    controls_of = {
-        "Under it, with a border of the mean colour": (border.SHORT, penalty.RULES["dfa"][1]),
-        "With the penalty averaged over features": _reduced(penalty_reduction.AVERAGED, "1e-4"),
-        "With that and the error summed over the batch": _reduced(penalty_reduction.ERROR_SUMMED, "1e-4"),
-        "With the penalty averaged and an index": _reduced(penalty_reduction.OFF_BY_ONE, "1e-4"),
-        "Under it, on lossless images": (encoding.SHORT, penalty.RULES["dfa"][1]),
-        "Under it, on pixels that are not normalised": (pixels.ARM, penalty.RULES["dfa"][1]),
-        "Under it, at a constant rate": (schedule.SHORT, penalty.RULES["dfa"][1]),
-        "Under it, with an index that is off by one": (
-            offset.ARMS[offset.LABEL][1],
-            offset.rule_of(offset.LABEL, "1e-4"),
-        ),
-    }
-    for told, (arm, rule) in controls_of.items():
-        assert told in findings.weak_penalty(answers)
-        take(copied, arm, rule)
-        assert told not in findings.weak_penalty(Answers(copied, DATA))
 
 
 def _reduced(reading, weight):
@@ -675,11 +638,7 @@ def test_what_another_input_does_to_a_verdict_is_told_where_both_were_run(
                 write_run(store, spec, size=1.0 if arm is study.SHORT else 1e7)
     said = effect(Answers(store, DATA))
     assert "dfa after 30 epochs (1 seed): FAIL(D3)" in said and "instead of FAIL(D1+D2+D3)" in said
-    assert "that the paper prints of bp, dfa and frozen, without ρ" in said
-    assert said.endswith(
-        f"{values[0]}: not run, among them of accuracies none; {values[1]}: not run, among them of "
-        "accuracies none."
-    )
+    assert "that the paper prints" not in said, "nothing was run at the paper's length"
     assert effect(Answers(Store(tmp_path / "none"), DATA)).endswith("not run.")
 
 
@@ -725,12 +684,13 @@ def test_which_accuracies_come_out_with_each_input_is_listed(
     said = effect(Answers(store, DATA))
     seeds = words.plural(len(study.LONG.seeds), "seed")
     told = re.search(
-        rf"{values[0]}: (\d+) of 14.*; {unknown} cannot be judged \({seeds}\), among them of accuracies "
-        rf"none; {values[1]}: (\d+) of 14.*; {unknown} cannot be judged \({seeds}\), among them of "
+        rf"{values[0]}: (\d+) of 14.*; {unknown} cannot be judged \({seeds}\), of accuracies "
+        rf"none; {values[1]}: (\d+) of 14.*; {unknown} cannot be judged \({seeds}\), of "
         r"accuracies bp\.$",
         said,
     )
     assert told, said
+    assert "Of the 14 numbers that the paper prints of bp, dfa and frozen, without ρ" in said
     assert int(told[2]) == int(told[1]) + 1
 
 
@@ -768,7 +728,7 @@ def test_a_rule_whose_seeds_disagree_about_depth_is_shown_seed_by_seed(tmp_path)
             write_run(store, spec, accuracy=accuracy, size=1.0)
     said = findings.open_depth(Answers(store, DATA))
     assert (
-        said.startswith("Depth is left open where the interval over seeds holds the threshold")
+        said.startswith("D3 is open where its 96 % interval holds the threshold of two points")
         and "Seed by seed, dfa gains −5.0, −6.0, +1.0 pp" in said
     )
     for spec in five_rule.ARM.plan(DATA["cifar10"]):
@@ -802,12 +762,12 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
         for spec in arm.plan(DATA[arm.data]):
             if spec.rule.name == "bp":
                 write_run(store, spec, accuracy=accuracy)
-    said = reasons.of_recipes(Answers(store, DATA), "bp")
+    said = reasons.of_accuracy(Answers(store, DATA), "bp")
     assert "The paper's number is what comes of a border of the mean colour (100 epochs, 3 seeds)." in said
     for spec in border.LONG.plan(DATA[border.LONG.data]):
         if spec.rule.name == "bp":
             shutil.rmtree(store.path / spec.name)
-    assert "None of those that were run gives the paper's number." in reasons.of_recipes(
+    assert "None of those that were run gives the paper's number." in reasons.of_accuracy(
         Answers(store, DATA), "bp"
     )
     for arm in (
@@ -823,7 +783,7 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
         for spec in arm.plan(DATA[arm.data]):
             if str(spec.rule) == "bp":
                 write_run(store, spec, accuracy=0.58)
-    assert "None of these changes gives the paper's number." in reasons.of_recipes(
+    assert "None of these changes gives the paper's number." in reasons.of_accuracy(
         Answers(store, DATA), "bp"
     )
 
@@ -843,13 +803,17 @@ def test_a_frozen_net_whose_stem_dfa_trained_is_a_control_at_either_length_and_s
             if spec.rule.name == "frozen":
                 write_run(store, spec, accuracy=accuracy["dfa" in str(spec.rule)])
     found = Answers(store, DATA)
-    said = reasons.of_frozen(found)
-    assert "A stem trained by DFA gives .3700 instead of .3600 after 30 epochs (3 seeds): +1.0 pp." in said
-    assert "at the paper's length gives .3650 instead of .4200 after 100 epochs (3 seeds): −5.5 pp." in said
-    assert "A constant rate gives .3300 instead of .3600 after 30 epochs (1 seed): −3.0 pp." in said
     under = "onstant rate under a stem trained by DFA"
-    assert f"A c{under} gives .3490 instead of .3650 after 100 epochs (3 seeds): −1.6 pp." in said
-    assert f"what comes of a c{under} (100 epochs, 3 seeds)." in said
+    for change, epochs, reached, seeds, gives in (
+        ("A stem trained by DFA", "30", (0.37, 0.36), 3, "no"),
+        ("A stem trained by DFA", "100", (0.365, 0.42), 3, "no"),
+        ("A constant rate", "30", (0.33, 0.36), 1, "no"),
+        (f"A c{under}", "100", (0.349, 0.365), 3, "yes"),
+    ):
+        row = _change(found, "frozen", change, epochs)
+        assert (row["with"], row["without"]) == pytest.approx(reached)
+        assert (row["seeds"], row["gives"]) == (seeds, gives)
+    assert f"what comes of a c{under} (100 epochs, 3 seeds)." in reasons.of_accuracy(found, "frozen")
     rows = stem.stem_table(found)[0].rows[-4:]
     assert [(row["stem"], row["seeds"]) for row in rows] == [("bp", 3), ("dfa", 3), ("bp", 1), ("dfa", 3)]
     assert ["constant" in str(row["recipe"]) for row in rows] == [False, False, True, True]
@@ -874,9 +838,10 @@ def test_a_change_is_not_credited_with_a_number_that_the_same_seeds_have_without
         for spec in arm.plan(DATA[arm.data]):
             if str(spec.rule) == "bp":
                 write_run(store, spec, accuracy=accuracies[spec.seed])
-    said = reasons.of_recipes(Answers(store, DATA), "bp")
+    said = reasons.of_accuracy(Answers(store, DATA), "bp")
     assert "number is what comes of" not in said and "None of these" not in said
-    assert "Seeds that have the paper's number with twice the batch (30 epochs, 1 seed) have it" in said
+    assert "With twice the batch (30 epochs, 1 seed) the same seeds agree as they do without" in said
+    assert _change(Answers(store, DATA), "bp", "Twice the batch", "30")["gives"] == "as without it"
 
 
 def test_a_rule_that_was_trained_at_two_lengths_is_still_one_rule(answers):
@@ -897,16 +862,20 @@ def test_the_papers_length_is_a_control_of_ep_too(tmp_path):
             if str(spec.rule) == str(resolve_rule("ep")):
                 write_run(store, spec, accuracy=accuracy)
     points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
-    why = points["ep, accuracy"].why
-    assert (
-        "More training gives .6000 instead of .5900 after 100 instead of 30 epochs (1 seed): +1.0 pp" in why
-    )
-    assert "None of those that were run gives the paper's number." in why
+    assert "None of those that were run gives the paper's number." in points["ep, accuracy"].why
+    row = _change(Answers(store, DATA), "ep", "More training", "100 instead of 30")
+    assert row["difference"] == pytest.approx(0.01)
+    assert (row["seeds"], row["gap"]) == (1, "")
     take(store, bridges_and_ep.LONG_EP, "ep", seeds=(42,))
-    points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
-    assert (
-        "More training: not run (walkback audit bridges-and-ep decides it)." in points["ep, accuracy"].why
-    )
+    row = _change(Answers(store, DATA), "ep", "More training", "100 instead of 30")
+    assert row["gap"] == "not run (walkback audit bridges-and-ep decides it)"
+    assert row["with"] is None and row["difference"] is None and row["gives"] == ""
+
+
+def _change(answers, rule, change, epochs):
+    table = changes.changes_table(answers)
+    (row,) = rows_of(table, rule=rule, change=change, epochs=epochs)
+    return row
 
 
 def test_the_scale_at_a_constant_rate_stands_beside_the_same_seed(tmp_path):
@@ -987,8 +956,8 @@ def test_what_is_called_a_bridge_is_never_said_to_agree(answers):
 
 def test_a_comparison_names_the_side_that_is_missing(copied):
     take(copied, five_rule.ARM, "bp")
-    why = next(p.why for p in agreement.points_of(Answers(copied, DATA)) if p.what == "bp, accuracy")
-    assert "A constant rate: run, but not what it is compared with (walkback audit five-rule)." in why
+    gap = _change(Answers(copied, DATA), "bp", "A constant rate", "100")["gap"]
+    assert gap == "run, but not what it is compared with (walkback audit five-rule)"
 
 
 def test_a_control_of_one_seed_stands_beside_that_seed_alone(answers):
@@ -1018,12 +987,10 @@ def test_a_group_without_values_has_no_counts(tmp_path):
 
 
 def test_controls_that_were_not_run_are_named_with_their_command(copied, answers):
-    find = lambda a: next(p for p in agreement.points_of(a) if p.what == "frozen, accuracy")  # noqa: E731
-    assert "A constant rate gives" in find(answers).why
+    assert _change(answers, "frozen", "A constant rate", "100")["gap"] == ""
     take(copied, schedule.ARM, "frozen", seeds=(42,))
-    assert (
-        "A constant rate: not run (walkback audit schedule decides it)." in find(Answers(copied, DATA)).why
-    )
+    gap = _change(Answers(copied, DATA), "frozen", "A constant rate", "100")["gap"]
+    assert gap == "not run (walkback audit schedule decides it)"
 
 
 def test_the_papers_numbers_are_unique_and_its_clamp_is_undone_as_everywhere():

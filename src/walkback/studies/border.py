@@ -20,7 +20,7 @@ from walkback.studies.study import Study
 MEAN = f"{DATA}(augment=crop-flip-mean)"
 BORDERS = ("black", "mean colour")
 SHORT = replace(penalty.ARM, rules=("bp", *penalty.RULES["dfa"], "frozen"), data=MEAN)
-LONG = replace(five_rule.ARM, data=MEAN)
+LONG = replace(five_rule.ARM, rules=("bp", "dfa", "frozen"), data=MEAN)
 
 
 def border_table(answers: Answers) -> list[Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from walkback.report import words
@@ -13,6 +14,7 @@ from walkback.report.answer import (
     REFERENCE,
     RHO,
     STATE,
+    Answer,
     Line,
     Measure,
     measured_table,
@@ -35,6 +37,7 @@ NULL = [
     for of, kind, show in (("mean", "mean", words.cosine), ("deviation", "sd", words.number))
 ]
 NULL[0] = replace(NULL[0], paper="deep cosine")
+ALPHA = 0.05
 
 
 def tables(answers: Answers) -> list[Table]:
@@ -86,6 +89,25 @@ def fresh_table(answers: Answers) -> Table:
         "not on which net it was measured."
     )
     return measured_table("table-2-null", caption, lines, [RULE], NULL)
+
+
+def outside(answer: Answer, layers: Sequence[int]) -> str:
+    """`above fresh feedback in 4 and below it in 2 of 12 readings`: every layer of every seed.
+
+    The rank p is two-sided, so that the side must be told: a credit that points uphill is outside too.
+    Empty where the full tier was not measured.
+    """
+    read = [
+        (run.number("alignment.null_p@1", layer), run.number("alignment.null_z@1", layer))
+        for run in answer.runs
+        for layer in layers
+    ]
+    known = [(p, z) for p, z in read if p is not None and z is not None]
+    if not known:
+        return ""
+    above, below = (sum(p <= ALPHA and side * z > 0 for p, z in known) for side in (1, -1))
+    beneath = f" and below it in {below}" * bool(below)
+    return f"above fresh feedback in {above}{beneath} of {len(known)} readings"
 
 
 STUDY = Study(

@@ -11,6 +11,8 @@ from walkback.report.answer import ACCURACY, Answer, Measure
 from walkback.report.published import Published
 from walkback.studies.point import AGREES, BY_SPREAD, Point
 
+YES, IDLE, NEAR, NO = "yes", "as without it", BY_SPREAD, "no"
+
 
 class Control(NamedTuple):
     """A change, the runs with it and those without it, and the studies that make the two."""
@@ -21,32 +23,46 @@ class Control(NamedTuple):
     study: str
     main_study: str
 
-    def told(self) -> str:
-        """Accuracy with the change and without it, over the seeds that both have."""
-        if self.changed.runs and not self.main.runs:
-            missing = f"(walkback audit {self.main_study})"
-            return f"{self.change}: run, but not what it is compared with {missing}."
+    @property
+    def pairs(self) -> list[tuple[float, float]]:
+        """Accuracy with the change and without it, for the seeds that have both."""
+        return paired(self.changed, self.main, ACCURACY)
+
+    @property
+    def gap(self) -> str:
+        """Why there is nothing to compare; empty if there is something."""
         if not self.changed.runs:
-            return f"{self.change}: {self.changed.gap} (walkback audit {self.study} decides it)."
-        pairs = paired(self.changed, self.main, ACCURACY)
-        if not pairs:
-            return f"{self.change}: run, but with no seed that could be compared."
-        one, other = (words.mean_of([pair[side] for pair in pairs]) for side in (0, 1))
+            return f"{self.changed.gap} (walkback audit {self.study} decides it)"
+        if not self.main.runs:
+            return f"run, but not what it is compared with (walkback audit {self.main_study})"
+        return "" if self.pairs else "run, but with no seed that could be compared"
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """With the change and without it; ask for `gap` first."""
+        one, other = (words.mean_of([pair[side] for pair in self.pairs]) for side in (0, 1))
         assert one is not None and other is not None
+        return one, other
+
+    def told(self) -> str:
+        """The same as a sentence."""
+        if self.gap:
+            return f"{self.change}: {self.gap}."
+        one, other = self.means
         return (
-            f"{self.change} gives {fine(one)} instead of {fine(other)} after {self._epochs} epochs "
-            f"({words.plural(len(pairs), 'seed')}{self._lost}): {words.points(one - other)} pp."
+            f"{self.change} gives {fine(one)} instead of {fine(other)} after {self.epochs} epochs "
+            f"({words.plural(len(self.pairs), 'seed')}{self.lost}): {words.points(one - other)} pp."
         )
 
     @property
-    def _lost(self) -> str:
+    def lost(self) -> str:
         """A run that diverged keeps the accuracy it had then, which is no accuracy of the rule."""
         sides = {"changed": (self.changed, self.main), "unchanged": (self.main, self.changed)}
         lost = {side: one.beside(other).diverged for side, (one, other) in sides.items()}
         return "".join(f", {count} {side} diverged" for side, count in lost.items() if count)
 
     @property
-    def _epochs(self) -> str:
+    def epochs(self) -> str:
         lengths = dict.fromkeys((self.changed.spec["epochs"], self.main.spec["epochs"]))
         return " instead of ".join(map(str, lengths))
 
@@ -56,28 +72,35 @@ class Control(NamedTuple):
         return f"{self.change[:1].lower()}{self.change[1:]} ({self.changed.spec['epochs']} epochs, {seeds})"
 
 
-def told(controls: Sequence[Control], paper: Published) -> str:
-    """Every change, and at the end which of them, alone, gives the paper's number.
+def giving(control: Control, paper: Published) -> str:
+    """Whether a change gives the paper's number.
 
     Where the same seeds have it without the change too, the change is not what gives it.
     """
-    ran = [control for control in controls if paired(control.changed, control.main, ACCURACY)]
-    said = " ".join(dict.fromkeys(control.told() for control in controls))
+    with_it, without = control.changed, control.main.beside(control.changed)
+    if _has(with_it, paper):
+        return IDLE if _has(without, paper) else YES
+    return NEAR if _near(with_it, paper) and not _near(without, paper) else NO
+
+
+def summary(controls: Sequence[Control], paper: Published) -> str:
+    """Which of the changes, alone, gives the paper's number, or that none does."""
+    ran = [control for control in controls if not control.gap]
     if not ran:
-        return said
-    having = [control for control in ran if _has(control.changed, paper)]
-    idle = [control for control in having if _has(control.main.beside(control.changed), paper)]
-    giving = [control for control in having if control not in idle]
-    if giving:
-        said += f" The paper's number is what comes of {_listed(giving)}."
-    if idle:
-        said += f" Seeds that have the paper's number with {_listed(idle)} have it without that too."
-    if having:
-        return said
-    which = "these changes" if len(ran) == len(controls) else "those that were run"
-    near = [c for c in ran if _near(c.changed, paper) and not _near(c.main.beside(c.changed), paper)]
-    but = f" by the paper's spread; with {BY_SPREAD}, {_listed(near)} does" if near else ""
-    return f"{said} None of {which} gives the paper's number{but}."
+        return ""
+    by: dict[str, list[Control]] = {}
+    for control in ran:
+        by.setdefault(giving(control, paper), []).append(control)
+    said = []
+    if YES in by:
+        said.append(f"The paper's number is what comes of {_listed(by[YES])}.")
+    if IDLE in by:
+        said.append(f"With {_listed(by[IDLE])} the same seeds agree as they do without: no explanation.")
+    if not said:
+        which = "these changes" if len(ran) == len(controls) else "those that were run"
+        near = f" by the paper's spread; with {BY_SPREAD}, {_listed(by[NEAR])} does" if NEAR in by else ""
+        said.append(f"None of {which} gives the paper's number{near}.")
+    return " ".join(said)
 
 
 def _has(answer: Answer, paper: Published) -> bool:

@@ -18,7 +18,7 @@ from walkback.studies.study import SEEDS, Study
 
 LOSSLESS = f"{DATA}-lossless"
 SHORT = replace(border.SHORT, data=LOSSLESS, seeds=SEEDS[:1], optional=True)
-LONG = replace(SHORT, rules=("bp", "dfa", "frozen"), recipe=five_rule.ARM.recipe)
+LONG = replace(SHORT, rules=border.LONG.rules, recipe=border.LONG.recipe)
 IMAGES = (DATA, LOSSLESS)
 
 

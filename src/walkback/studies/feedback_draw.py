@@ -40,15 +40,16 @@ def what_makes_it(own: Mapping[int, float], swapped: Mapping[int, float]) -> str
     best, other = sorted(own, key=lambda seed: -own[seed])
     middle = (own[best] + own[other]) / 2
     feedback, weights = swapped[other] > middle, swapped[best] > middle
+    its = f"seed {best}'s"
     part = {
-        (True, True): "either its feedback or its weights and batches were enough",
-        (True, False): "its feedback was enough, its weights and batches were not",
-        (False, True): "its weights and batches were enough, its feedback was not",
-        (False, False): "neither its feedback nor its weights and batches were enough alone",
+        (True, True): f"{its} feedback alone is enough, and so are {its} weights and batches alone",
+        (True, False): f"{its} feedback alone is enough, {its} weights and batches alone are not",
+        (False, True): f"{its} weights and batches alone are enough, {its} feedback alone is not",
+        (False, False): f"neither {its} feedback alone nor {its} weights and batches alone are enough",
     }[feedback, weights]
     return (
-        f"To end nearer to seed {best} than to seed {other} (the middle is {words.share(middle)}), in "
-        f"these four runs {part}."
+        f"To bring a run above the middle of seeds {best} and {other} ({words.share(middle)}), {part}: "
+        "four runs, no more."
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from walkback.judge.thresholds import Thresholds
 from walkback.report import words
 from walkback.report.answer import (
     ACCURACY,
     CLAMPED,
-    EXACT,
+    GAMMA,
     NOT_RUN,
     REFERENCE,
     RHO,
@@ -30,17 +31,18 @@ from walkback.studies import (
     penalty,
     penalty_reduction,
     pixels,
-    schedule,
     stem,
+    weak_penalty,
 )
 from walkback.studies.answers import Answers
-from walkback.studies.effect import Control, mean, paired, seeds_of
+from walkback.studies.effect import mean, paired, seeds_of
 from walkback.studies.point import AGREES, BY_SPREAD, Point
 from walkback.studies.printed import come_out, printed
-from walkback.studies.reasons import penalised, reductions
+from walkback.studies.reasons import penalised
 from walkback.studies.study import Arm
 
-ALPHA, UNKNOWN = 0.05, "not known"
+UNKNOWN = "not known"
+LEVEL = f"{100 * (1 - 2 * Thresholds().alpha):g} %"
 T_975 = 4.303  # Student's 97.5 % point with two degrees of freedom: three seeds and nothing else
 
 
@@ -140,38 +142,9 @@ def index_readings(answers: Answers) -> str:
     return (
         "The paper does not say whether a block learns by the credit of the state it makes or of the one "
         f"it reads, nor which of the two is diagnosed. Of the {count} numbers that it prints of DFA, so "
-        f"many come out. {' '.join(told)} In the second case no deep layer is diagnosed by the credit that "
-        "trained it. The last two were thought of after the first had missed."
+        f"many come out in each reading. {' '.join(told)} In the second the credit shown at a layer is not "
+        "the one its block learned from. The last two were thought of after the first had missed."
     )
-
-
-def weak_penalty(answers: Answers) -> str:
-    """Whether the smaller penalty gives back a sound scale alone, or a direction too."""
-    weak_rule = penalty.RULES["dfa"][1]
-    without, weak = answers.of(penalty.ARM, ("dfa", weak_rule))
-    if not weak.runs:
-        return f"What {weak.name} does to scale and direction: {weak.gap} (walkback audit penalty)."
-    asked = [
-        (f"Under {weak.name}", weak),
-        ("Without the penalty", without),
-        ("Under it, with a border of the mean colour", answers.one(border.SHORT, weak_rule)),
-        ("Under it, on lossless images", answers.one(encoding.SHORT, weak_rule)),
-        ("Under it, on pixels that are not normalised", answers.one(pixels.ARM, weak_rule)),
-        ("Under it, at a constant rate", answers.one(schedule.SHORT, weak_rule)),
-        *reductions(answers, penalty.WEIGHTS[0]),
-        (
-            "Under it, with an index that is off by one",
-            offset.read_as(answers, offset.WEAK, offset.LABEL),
-        ),
-    ]
-    deep = range(1, five_rule.DEPTH + 1)
-    told = " ".join(
-        f"{name}, ‖h_L‖ is {words.number(mean(answer, STATE))}, the exact deep cosine "
-        f"{words.cosine(mean(answer, EXACT))} ({_outside(answer, deep)})."
-        for name, answer in asked
-        if answer.runs
-    )
-    return f"What the weak penalty does to the scale, and what to the direction. {told}"
 
 
 def penalty_baselines(answers: Answers) -> str:
@@ -195,18 +168,25 @@ def penalty_baselines(answers: Answers) -> str:
 
 def stem_effect(answers: Answers) -> str:
     """What DFA's blocks are worth under each stem, one and the same question asked twice."""
-    told = ["Whether DFA's blocks are worth training is asked under two stems."]
-    for name, rules in (("backprop", (stem.BP_STEM, "frozen")), ("DFA", ("dfa", stem.DFA_STEM))):
-        trained, frozen = answers.of(stem.ARM, rules)
-        told.append(Control(f"Training them under a {name} stem", trained, frozen, "stem", "stem").told())
-    return " ".join(told)
+    told = []
+    for name, trained, frozen in stem.contrasts(answers):
+        depth, epochs = stem.worth_of(trained, frozen), trained.spec["epochs"]
+        gain = penalty.gain_of(depth, trained.gap or frozen.gap or UNKNOWN)
+        shown = penalty.GAIN.cell(gain)
+        said = "" if depth is None else f" pp (D3 {words.fires(depth)})"
+        told.append(f"a stem trained by {name}, {epochs} epochs: {shown}{said}")
+    return (
+        "Whether DFA's blocks are worth training depends on what stem they are compared on. Gain over "
+        f"frozen blocks on the same stem: {'; '.join(told)}."
+    )
 
 
 def border_effect(answers: Answers) -> str:
     """What each border makes of the rules: the scale is the input's doing too."""
     change = "a border of the mean colour changes, in place of a black one"
     arms = border.SHORT, border.LONG
-    return _input_effect(answers, arms, "The border of crops", change, "each border", border.BORDERS)
+    told = _changed_verdicts(answers, arms, "The border of crops", change)
+    return f"{told} {_coming_out(answers, border.LONG, 'each border', border.BORDERS)}".rstrip()
 
 
 def encoding_effect(answers: Answers) -> str:
@@ -215,46 +195,51 @@ def encoding_effect(answers: Answers) -> str:
         return "Lossless images: those that all runs were trained on are, so there is nothing to compare."
     change = f"{encoding.LOSSLESS} changes, in place of {encoding.IMAGES[0]}"
     arms = encoding.SHORT, encoding.LONG
-    return _input_effect(answers, arms, "Lossless images", change, "either kind of image", encoding.IMAGES)
+    told = _changed_verdicts(answers, arms, "Lossless images", change)
+    return f"{told} {_coming_out(answers, encoding.LONG, 'either kind of image', encoding.IMAGES)}".rstrip()
 
 
-def _input_effect(
-    answers: Answers,
-    arms: tuple[Arm, Arm],
-    subject: str,
-    changes: str,
-    with_which: str,
-    values: tuple[str, str],
-) -> str:
-    """Verdicts that another input changes, at either length, and what comes out with each at the longer."""
+def pixels_effect(answers: Answers) -> str:
+    """What normalising the input makes of verdicts."""
+    change = "pixels in 0…1 change, in place of normalised ones"
+    return _changed_verdicts(answers, (pixels.ARM,), "Pixels that are not normalised", change)
+
+
+def _changed_verdicts(answers: Answers, arms: Sequence[Arm], subject: str, changes: str) -> str:
+    """Verdicts that another input changes, at either length."""
+    if not any(answer.runs for arm in arms for answer in answers.of(arm)):
+        return f"{subject}: {NOT_RUN}."
     told, missing = [], []
-    for arm, usual in zip(arms, (penalty.ARM, five_rule.ARM), strict=True):
+    for arm, usual in zip(arms, (penalty.ARM, five_rule.ARM), strict=False):
         for rule in arm.rules:
             both = answers.without_and_with(usual, rule, arm)
+            length = f"{arm.recipe['epochs']} epochs"
             if not all(answer.runs for answer in both):
-                missing.append(f"{both[1].name} for {arm.recipe['epochs']} epochs")
+                missing.append(f"{both[1].name} for {length}")
             elif both[0].verdict != both[1].verdict:
                 sides = " instead of ".join(
                     f"{a.verdict} (‖h_L‖ {_size(a)}{_gained(a)})" for a in reversed(both)
                 )
-                told.append(
-                    f"{both[1].name} after {arm.recipe['epochs']} epochs ({seeds_of(both[1])}): {sides}"
-                )
-    if not any(answer.runs for arm in arms for answer in answers.of(arm)):
-        return f"{subject}: {NOT_RUN}."
+                told.append(f"{both[1].name} after {length} ({seeds_of(both[1])}): {sides}")
     change = "; ".join(told) if told else "none"
     if missing:
         change += f" (not there with both: {', '.join(missing)})"
-    agreeing = [
-        f"{name}: {come_out(points)}, among them of accuracies {words.listed(_accuracies(points))}"
-        for side, name in enumerate(values)
-        for points in [_after_long(answers, arms[1], side)]
-    ]
-    known = words.listed([rule for rule in arms[1].rules if published(rule, ACCURACY.paper)])
+    return f"Verdicts that {changes}: {change}. One seed is judged by the point rule, two points."
+
+
+def _coming_out(answers: Answers, arm: Arm, with_which: str, values: tuple[str, str]) -> str:
+    """How many of the paper's numbers come out with either input at the paper's length."""
+    if not any(answer.runs for answer in answers.of(arm)):
+        return ""
+    known = words.listed([rule for rule in arm.rules if published(rule, ACCURACY.paper)])
+    sides = [(name, _after_long(answers, arm, side)) for side, name in enumerate(values)]
+    agreeing = "; ".join(
+        f"{name}: {come_out(points)}, of accuracies {words.listed(_accuracies(points))}"
+        for name, points in sides
+    )
     return (
-        f"Verdicts that {changes}: {change}. One seed is judged by the point rule, two points. So many "
-        f"of the numbers that the paper prints of {known}, without ρ, come out with {with_which} after "
-        f"{arms[1].recipe['epochs']} epochs: {'; '.join(agreeing)}."
+        f"Of the {len(sides[0][1])} numbers that the paper prints of {known}, without ρ, so many come out "
+        f"with {with_which} after {arm.recipe['epochs']} epochs. {agreeing}."
     )
 
 
@@ -321,8 +306,25 @@ def open_depth(answers: Answers) -> str:
         rest = len(judged) - len(unknown)
         return f"Depth is decided for {rest} of the {len(judged)} rules of Table 1 that were run.{lost}"
     return (
-        "Depth is left open where the interval over seeds holds the threshold of two points, though every "
-        f"seed may lie on one side of it. Seed by seed, {'; '.join(told)}.{lost}"
+        f"D3 is open where its {LEVEL} interval holds the threshold of two points, though every seed may "
+        f"lie on one side of it. Seed by seed, {'; '.join(told)}.{lost}"
+    )
+
+
+def status_quo(answers: Answers) -> str:
+    """A Γ above zero asks for so little that noise gives it."""
+    told = []
+    for answer in five_rule.counted(answers):
+        read = [GAMMA.read(run) for run in answer.runs]
+        centre = words.mean_of(read)
+        if centre is not None and centre <= 0 and five_rule.decided(answer)["quo"] == "trustworthy":
+            seeds = ", ".join(f"{value:+.5f}".replace("-", "−") for value in read if value is not None)
+            told.append(f"{answer.name}, seed by seed {seeds}, mean {words.cosine(centre)}")
+    if not told:
+        return "No rule is trusted by the status quo whose mean Γ is not above zero."
+    return (
+        "A positive Γ in two thirds of the seeds is all that the status quo asks, and noise gives that: "
+        f"{'; '.join(told)}."
     )
 
 
@@ -341,23 +343,10 @@ def _at(quantity: str, layer: int) -> Measure:
 
 
 def _outside(answer: Answer, layers: Sequence[int]) -> str:
-    """`3 seeds; above fresh feedback in 4 and below it in 2 of 12 readings`: every layer of every seed.
-
-    The rank p is two-sided, so that the side must be told: a credit that points uphill is outside too.
-    """
-    read = [
-        (run.number("alignment.null_p@1", layer), run.number("alignment.null_z@1", layer))
-        for run in answer.runs
-        for layer in layers
-    ]
-    known = [(p, z) for p, z in read if p is not None and z is not None]
-    if not known:
-        return seeds_of(answer)
-    above, below = (sum(p <= ALPHA and side * z > 0 for p, z in known) for side in (1, -1))
-    beneath = f" and below it in {below}" * bool(below)
+    """`3 seeds; p ≤ 0.05, two-sided: above fresh feedback in 4 and below it in 2 of 12 readings`."""
+    beyond = controls.outside(answer, layers)
     return (
-        f"{seeds_of(answer)}; p ≤ {ALPHA:g}, two-sided: above fresh feedback in {above}{beneath} of "
-        f"{len(known)} readings"
+        f"{seeds_of(answer)}; p ≤ {controls.ALPHA:g}, two-sided: {beyond}" if beyond else seeds_of(answer)
     )
 
 
@@ -367,11 +356,13 @@ FINDINGS: dict[str, Callable[[Answers], str]] = {
     "readings of the penalty": penalty_readings,
     "layers of the penalised net": penalty_layers,
     "the index of a credit": index_readings,
-    "the weak penalty": weak_penalty,
+    "the weak penalty": weak_penalty.statement,
     "baselines of the penalty": penalty_baselines,
     "the stem": stem_effect,
     "the border": border_effect,
     "the encoding": encoding_effect,
+    "the input's scale": pixels_effect,
+    "the status quo": status_quo,
     "what decides": depth_decides,
     "what is open": open_depth,
 }

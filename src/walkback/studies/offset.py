@@ -122,7 +122,9 @@ def _label(row: str, reading: str) -> Row:
 
 def _depth(row: str, answer: Answer) -> Row:
     """A gain is that of whole runs over their baselines."""
-    return {"gain": None, "gain_gap": "—", "verdict": ""} if row == FIRST else penalty.depth_of(answer)
+    if row == FIRST:
+        return {**penalty.gain_of(None, words.MISSING), "verdict": ""}
+    return penalty.depth_of(answer)
 
 
 def statement(answers: Answers, row: str, measure: Measure, paper_row: str = "") -> str:

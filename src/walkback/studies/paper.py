@@ -17,6 +17,7 @@ from walkback.report.answer import (
     VALIDITY,
     Answer,
     Measure,
+    at_layer,
     gap_of,
 )
 from walkback.report.document import Drawing
@@ -47,8 +48,11 @@ from walkback.studies import (
 )
 from walkback.studies.agreement import agreement_table
 from walkback.studies.answers import Answers
+from walkback.studies.changes import changes_table
 from walkback.studies.findings import findings_table
 from walkback.studies.study import Study
+from walkback.studies.summary import summary_table
+from walkback.studies.weak_penalty import weak_penalty_table
 
 VALIDATIONS = (
     five_rule.STUDY,
@@ -138,8 +142,8 @@ def _observations(answers: Answers) -> dict[str, str]:
         f"paper), {every['artifact']} (logic artifact).",
         "decision-utility": _evidence_counts(answers),
         "temporal-replay": _first_epochs(answers),
-        "early-epoch": f"Epoch 1: {_numbers(dfa.at(1), _DIRECTION)}.",
-        "penalty": "; ".join(_penalised(a) for a in penalised) + ".",
+        "early-epoch": f"Epoch 1: {_numbers(dfa.at(1), _DIRECTION)}. {_by_layer(dfa.at(1))}",
+        "penalty": f"{'; '.join(_penalised(a) for a in penalised)}. {_other_inputs(answers)}",
         "controls": _nulls(answers),
         "cross-architecture": f"{_verdicts_by_net(answers)} "
         + cross_architecture.floor_statement(cross_architecture.floor_rows(answers)),
@@ -156,6 +160,30 @@ def _penalised(answer: Answer) -> str:
     depth = penalty.depth_of(answer)
     gain = depth["gain_gap"] or f"{words.points(depth['gain'])} pp"
     return f"{answer.name}: {_numbers(answer, _DIRECTION)}, gain over frozen {gain}, {answer.verdict}"
+
+
+def _by_layer(answer: Answer) -> str:
+    """The first deep layer and the others: the mean over all of them can be the first alone."""
+    first, *others = (at_layer("alignment.cosine@1", n) for n in range(1, five_rule.DEPTH + 1))
+    told = []
+    for name, layers, read in (
+        ("layer 1", [1], [first]),
+        (f"layers 2 to {five_rule.DEPTH}", range(2, five_rule.DEPTH + 1), others),
+    ):
+        value = words.median_of([words.mean_of([one(run) for one in read]) for run in answer.runs])
+        if value is not None:
+            beyond = controls.outside(answer, layers)
+            told.append(f"{name} {words.cosine(value)}{f' ({beyond})' if beyond else ''}")
+    return f"Of it, exact: {'; '.join(told)}." if told else ""
+
+
+def _other_inputs(answers: Answers) -> str:
+    """Whether the penalised nets pass on the inputs of the controls too."""
+    told = []
+    for name, arm in (("a border of the mean colour", border.SHORT), ("pixels in 0…1", pixels.ARM)):
+        found = answers.of(arm, penalty.RULES["dfa"][1:])
+        told.append(f"with {name} {' and '.join(answer.verdict for answer in found)}")
+    return f"On other inputs, in the same order: {', '.join(told)}."
 
 
 def _verdicts_by_net(answers: Answers) -> str:
@@ -203,7 +231,10 @@ def _span(rows: Sequence[Row], check: str) -> str:
     epochs = [row[f"{check}_first"] for row in fired]
     span = f"{min(epochs)}" if min(epochs) == max(epochs) else f"{min(epochs)}–{max(epochs)}"
     notes = [f"on {len(fired)} of {len(known)} seeds"] * (len(fired) < len(known))
-    notes += ["does not stay"] * any(row[f"{check}_stays"] is None for row in fired)
+    stays = [row[f"{check}_stays"] for row in fired]
+    notes += ["does not stay"] * (None in stays)
+    last = max((epoch for epoch in stays if epoch is not None), default=0)
+    notes += [f"on every seed from {last} on"] * (None not in stays and last > max(epochs))
     return f"{span} ({', '.join(notes)})" if notes else span
 
 
@@ -218,7 +249,10 @@ def tables(answers: Answers) -> list[Table]:
         *(table for study in PARTS for table in study.tables(answers)),
         table_4(answers),
         agreement_table(answers),
+        changes_table(answers),
+        weak_penalty_table(answers),
         findings_table(answers),
+        summary_table(answers),
         progress_table(answers),
         provenance_table(answers),
         published_table(),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from walkback.core.verdict import Reason
+from walkback.judge.thresholds import Thresholds
 from walkback.report import words
 from walkback.report.answer import (
     ACCURACY,
@@ -50,7 +52,7 @@ def penalty_table(answers: Answers) -> Table:
     caption = (
         "A penalty λ‖f_l(h_{l−1})‖² on every branch, under DFA and, as the matched control, under "
         "backprop. p is the rank of the deep cosine under 199 draws of fresh feedback (backprop: shuffled "
-        "samples), on 128 rows; .005 is the least there is."
+        f"samples), on 128 rows; .005 is the least there is. {INTERVAL}"
     )
     if any("stem-dependent" in line.label["verdict"] for line in lines):
         caption += (
@@ -62,9 +64,17 @@ def penalty_table(answers: Answers) -> Table:
     return measured_table("penalty", caption, lines, lead, measures, DEPTH)
 
 
-DEPTH = (
-    Column("gain over frozen", ("gain", "gain_gap"), lambda gain, gap: gap or words.points(gain), "pp"),
-    Column("verdict", ("verdict",), numeric=False),
+def show_gain(gain: float | None, low: float | None, high: float | None, gap: str) -> str:
+    """`+6.7 [+5.1, +8.2]`, or why there is none."""
+    ends = "" if low is None or high is None else f" [{words.points(low)}, {words.points(high)}]"
+    return gap or f"{words.points(gain)}{ends}"
+
+
+GAIN = Column("gain over frozen", ("gain", "gain_low", "gain_high", "gain_gap"), show_gain, "pp")
+DEPTH = (GAIN, Column("verdict", ("verdict",), numeric=False))
+INTERVAL = (
+    f"A gain has its {100 * (1 - 2 * Thresholds().alpha):g} % interval, over seeds and items; of one or "
+    "two seeds it is over items alone, and the point decides."
 )
 
 
@@ -72,12 +82,18 @@ def depth_of(answer: Answer) -> Row:
     """What its blocks gain over frozen ones, and its verdict."""
     judged = answer.artifact
     if judged is None:
-        return {"gain": None, "gain_gap": answer.gap, "verdict": answer.gap}
+        return {**gain_of(None, answer.gap), "verdict": answer.gap}
     if judged.role == "baseline":
-        return {"gain": None, "gain_gap": "", "verdict": "baseline"}
-    depth = judged.verdict.reasons[2]
-    gap = "" if depth.value is not None else "not known"
-    return {"gain": depth.value, "gain_gap": gap, "verdict": judged.verdict.verdict}
+        return {**gain_of(None, words.MISSING), "verdict": "baseline"}
+    return {**gain_of(judged.verdict.reasons[2], "not known"), "verdict": judged.verdict.verdict}
+
+
+def gain_of(depth: Reason | None, gap: str) -> Row:
+    """The fields of a gain: what D3 found, or the words that stand where it found nothing."""
+    if depth is None or depth.value is None:
+        return {"gain": None, "gain_low": None, "gain_high": None, "gain_gap": gap}
+    low, high = depth.interval or (None, None)
+    return {"gain": depth.value, "gain_low": low, "gain_high": high, "gain_gap": ""}
 
 
 def figures(answers: Answers) -> list[Drawing]:

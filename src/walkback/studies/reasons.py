@@ -5,11 +5,12 @@ A control that was not run is named as such.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 
 from walkback.report import words
 from walkback.report.answer import (
+    ACCURACY,
     CEILING,
     CLAMPED,
     EXACT,
@@ -25,56 +26,39 @@ from walkback.report.answer import (
 )
 from walkback.report.published import published, unclamped
 from walkback.studies import (
-    batch_size,
     border,
+    changes,
     controls,
     effect,
-    encoding,
     feedback_draw,
     five_rule,
     penalty,
     penalty_reduction,
     perturbation_step,
-    pixels,
-    rate,
     schedule,
-    stem,
 )
 from walkback.studies.answers import Answers
 from walkback.studies.effect import Control, fine, mean, paired, seeds_of
 from walkback.studies.point import Point
 
 
-def of_recipes(answers: Answers, rule: str, others: Sequence[Control] = ()) -> str:
-    """What recipe, input and length are worth, each by runs that change one thing alone."""
-    paper = published(rule, "accuracy")
+def of_accuracy(answers: Answers, rule: str) -> str:
+    """Which change gives the paper's number, and which checkpoint rule or length would have."""
+    paper, main = published(rule, "accuracy"), answers.one(five_rule.ARM, rule)
     assert paper is not None
-    main = answers.one(five_rule.ARM, rule)
-    rest = (_best_epoch(main), _on_the_way(main, rule))
-    return " ".join(filter(None, (effect.told([*_recipes(answers, rule), *others], paper), *rest)))
+    said = effect.summary(changes.OF_RULE[rule](answers), paper)
+    return " ".join(filter(None, (said, _best_epoch(main), _on_the_way(main, rule))))
 
 
-def _recipes(answers: Answers, rule: str) -> list[Control]:
-    main, short = answers.one(five_rule.ARM, rule), answers.one(penalty.ARM, rule)
-    constant, twice = answers.one(schedule.ARM, rule), answers.one(batch_size.ARM, rule)
-    inputs = (
-        ("A border of the mean colour", "border", (border.SHORT, border.LONG)),
-        ("A lossless copy of the images", "encoding", (encoding.SHORT, encoding.LONG)),
-    )
-    return [
-        Control("A constant rate", constant, main, "schedule", "five-rule"),
-        Control("Twice the batch", twice, short, "batch-size", "penalty"),
-        Control("Three times the rate", answers.one(rate.ARM, rule), short, "rate", "penalty"),
-        *(
-            Control(change, answers.one(arm, rule), usual, name, study)
-            for change, name, arms in inputs
-            for arm, usual, study in zip(arms, (short, main), ("penalty", "five-rule"), strict=True)
-        ),
-        Control(
-            "Pixels that are not normalised", answers.one(pixels.ARM, rule), short, "pixels", "penalty"
-        ),
-        Control("Less training", short, main, "penalty", "five-rule"),
-    ]
+def of_border_elsewhere(answers: Answers) -> str:
+    """One change for all rules: what gives one number of the paper may take another away."""
+    told = []
+    for rule in border.LONG.rules[1:]:
+        paper, answer = published(rule, "accuracy"), answers.one(border.LONG, rule)
+        if paper is not None and answer.runs:
+            point = Point(rule, paper, answer, ACCURACY)
+            told.append(f"{rule} {point.measured} (paper {paper.text}; {point.standing})")
+    return f"With the same border: {'; '.join(told)}." if told else ""
 
 
 def _best_epoch(answer: Answer) -> str:
@@ -136,36 +120,11 @@ def of_draws(answers: Answers) -> str:
     return " ".join((*(swap.told() for swap in swaps), feedback_draw.statement(answers))).rstrip()
 
 
-def of_frozen(answers: Answers) -> str:
-    """The recipe's part, and the stem's: the paper does not say how its own was trained."""
-    by_dfa, by_bp = answers.of(stem.ARM, (stem.DFA_STEM, "frozen"))
-    untrained, trained = answers.of(five_rule.ARM, ("shallow", "frozen"))
-    long, constant = (answers.one(arm, stem.DFA_STEM) for arm in (stem.LONG, stem.CONSTANT))
-    short, unannealed = (answers.one(arm, "frozen") for arm in (penalty.ARM, schedule.SHORT))
-    stems = [
-        Control("A constant rate", unannealed, short, "schedule", "penalty"),
-        Control("A stem trained by DFA", by_dfa, by_bp, "stem", "stem"),
-        Control("A stem trained by DFA at the paper's length", long, trained, "stem", "five-rule"),
-        Control("A constant rate under a stem trained by DFA", constant, long, "stem", "stem"),
-        Control("A stem that is not trained (shallow)", untrained, trained, "five-rule", "five-rule"),
-    ]
-    return of_recipes(answers, "frozen", stems)
-
-
-def of_solver(solved: Answer, few_step: Answer, long: Answer, bp: Answer) -> str:
-    """Settled EP against backprop, hurried EP against settled, and the paper's length against ours."""
-    paper, study = published("ep", "accuracy"), "bridges-and-ep"
+def of_solver(answers: Answers) -> str:
+    """Which of solver and length gives the paper's number of EP."""
+    paper = published("ep", "accuracy")
     assert paper is not None
-    hurried = (
-        "A hurried solver (ten steps of descent from zero, one nudge of random sign) in place of one that "
-        "settles (sweeps from the forward pass, both signs)"
-    )
-    controls = [
-        Control("EP that settles in place of backprop", solved, bp, study, study),
-        Control(hurried, few_step, solved, study, study),
-        Control("More training", long, solved, study, study),
-    ]
-    return effect.told(controls, paper)
+    return effect.summary(changes.of_ep(answers), paper)
 
 
 def of_settling(ep: Answer, few_step: Answer) -> str:

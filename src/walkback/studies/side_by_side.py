@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from walkback.report.answer import ACCURACY, GAMMA, REFERENCE, STATE, Line, Measure, measured_table
 from walkback.report.table import Column, Table
-from walkback.studies import five_rule
+from walkback.studies import five_rule, penalty
 from walkback.studies.answers import Answers
 from walkback.studies.five_rule import RULE
 from walkback.studies.study import Arm
@@ -24,12 +24,13 @@ def side_by_side(
     """`arms` are pairs, the usual and the changed one; `what` was changed, from the first value to the
     second."""
     lines = [
-        Line({"rule": answer.name, what: value}, answer, answer.name)
+        Line({"rule": answer.name, what: value, **penalty.depth_of(answer)}, answer, answer.name)
         for usual, changed in arms
         for rule in changed.rules
         for value, answer in zip(values, answers.without_and_with(usual, rule, changed), strict=True)
     ]
-    return measured_table(name, caption, lines, [RULE, Column(what, (what,), numeric=False)], measures)
+    lead = [RULE, Column(what, (what,), numeric=False)]
+    return measured_table(name, caption, lines, lead, measures, penalty.DEPTH)
 
 
 def table_1_with(
@@ -37,7 +38,11 @@ def table_1_with(
 ) -> Table:
     """Table 1 without and with a change, for the rules that have both at its length and on its seeds."""
     lines = [
-        Line({"rule": rule, what: value, **five_rule.decided(answer)}, answer, rule)
+        Line(
+            {"rule": rule, what: value, **penalty.depth_of(answer), **five_rule.decided(answer)},
+            answer,
+            rule,
+        )
         for rule in changed.rules
         for value, answer in zip(
             values, answers.without_and_with(five_rule.ARM, rule, changed), strict=True
@@ -45,4 +50,4 @@ def table_1_with(
     ]
     lead = [RULE, Column(what, (what,), numeric=False)]
     measures = [ACCURACY, GAMMA, STATE, REFERENCE, five_rule.LAYER_0, five_rule.DEEP]
-    return measured_table(name, caption, lines, lead, measures, five_rule.DECIDED)
+    return measured_table(name, caption, lines, lead, measures, five_rule.JUDGED)

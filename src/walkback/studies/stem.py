@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from walkback.core.verdict import Reason
+from walkback.judge.diagnostics import judge_depth
+from walkback.judge.thresholds import Thresholds
+from walkback.report import words
 from walkback.report.answer import ACCURACY, Answer, Line, measured_table, uneven
 from walkback.report.table import Column, Table
-from walkback.studies import five_rule, schedule
+from walkback.studies import five_rule, penalty, schedule
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, recipe
 from walkback.studies.study import Arm, Study
@@ -41,7 +45,46 @@ def stem_table(answers: Answers) -> list[Table]:
     )
     caption += uneven(short)
     lines = [*short, *long]
-    return [measured_table("stem", caption, lines, lead, [replace(ACCURACY, paper="")])]
+    own = measured_table("stem", caption, lines, lead, [replace(ACCURACY, paper="")])
+    return [own, worth_table(answers)]
+
+
+def contrasts(answers: Answers) -> list[tuple[str, Answer, Answer]]:
+    """Who trained the stem, then trained and frozen blocks on it: at both lengths."""
+    by_bp, by_dfa, frozen, frozen_by_dfa = answers.of(ARM, (BP_STEM, "dfa", "frozen", DFA_STEM))
+    return [
+        ("bp", by_bp, frozen),
+        ("dfa", by_dfa, frozen_by_dfa),
+        ("dfa", answers.one(five_rule.ARM, "dfa"), answers.one(LONG, DFA_STEM)),
+    ]
+
+
+def worth_of(trained: Answer, frozen: Answer) -> Reason | None:
+    """D3 against frozen blocks on the same stem; None unless both are there on the same seeds."""
+    by_seed = {run.seed: run for run in frozen.runs}
+    if not trained.runs or {run.seed for run in trained.runs} != set(by_seed):
+        return None
+    return judge_depth(trained.runs, [by_seed[run.seed] for run in trained.runs], Thresholds())
+
+
+def worth_table(answers: Answers) -> Table:
+    """What training DFA's blocks is worth where stem and recipe are the same for both."""
+    lines = []
+    for stem, trained, frozen in contrasts(answers):
+        depth = worth_of(trained, frozen)
+        gap = trained.gap or frozen.gap or "not on the same seeds"
+        fires = gap if depth is None else words.fires(depth)
+        lines.append(Line({"stem": stem, **penalty.gain_of(depth, gap), "fires": fires}, trained))
+    caption = (
+        "What training DFA's blocks is worth: accuracy over that of frozen blocks under a stem that was "
+        f"trained in the same way. {penalty.INTERVAL} D3 fires below two points; open: the interval holds "
+        "them. The headline's D3 stands in Table 1: dfa, both parts trained by it, over frozen blocks "
+        "under a stem trained by backprop."
+    )
+    lead = [Column("stem trained by", ("stem",), numeric=False)]
+    gain = replace(penalty.GAIN, header="gain of trained blocks")
+    tail = (gain, Column("D3", ("fires",), numeric=False))
+    return measured_table("stem-blocks", caption, lines, lead, [replace(ACCURACY, paper="")], tail)
 
 
 def _line(rule: str, answer: Answer) -> Line:
