@@ -504,8 +504,14 @@ def test_a_model_of_ones_own_is_audited_from_the_command_line(own_model, capsys)
         (["my_nets:leaves", "--eval", "batch.npz"], "failed: SystemExit: 0"),
         (["my_nets:leaves_later", "--eval", "batch.npz"], "cannot process these inputs: SystemExit"),
         (["my_nets:one_way", "--eval", "batch.npz"], "backward pass failed: ValueError: no way back"),
-        (["my_nets:build", "--eval", "batch.npz", "--weights", "batch.npz"], "cannot be read"),
-        (["my_nets:build", "--eval", "batch.npz", "--weights", "my_nets.py"], "cannot be read"),
+        (
+            ["my_nets:build", "--eval", "batch.npz", "--weights", "batch.npz"],
+            "nor a torch file of tensors alone.",
+        ),
+        (
+            ["my_nets:build", "--eval", "batch.npz", "--weights", "my_nets.py"],
+            "nor a torch file of tensors alone.",
+        ),
         (["my_nets:build", "--eval", "batch.npz", "--weights", "list.pt"], "not tensors by name"),
         (["my_nets:build", "--eval", "batch.npz", "--weights", "keys.pt"], "not tensors by name"),
         (["my_nets:build", "--eval", "batch.npz", "--weights", "wide.pt"], "size mismatch for stem"),

@@ -147,6 +147,12 @@ def test_the_acid_test_needs_one_sign_and_both_p_and_every_net():
     assert answers._common_sign(probes((math.nan, math.nan), (1, 1))) == 0
 
 
+def test_a_missed_acid_test_names_the_condition_that_it_missed():
+    assert answers.missed({"probes": probes((-0.3, -0.9), (0.62, 0.004))}) == ["p 0.62 is not below .05"]
+    assert answers.missed({"probes": probes((-0.9, 0.9), (0.01, 0.01))}) == ["the signs differ"]
+    assert answers.missed({"probes": probes((-0.9, -0.9), (0.01, 0.01))}) == []
+
+
 def test_a_net_without_a_metric_is_counted_and_never_leads_to_a_pass():
     n = 12
     frame = pd.DataFrame({"probe": ["capacity"] * n + ["label_noise"] * n, "final_acc": [*range(n)] * 2})

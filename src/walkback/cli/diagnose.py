@@ -163,9 +163,11 @@ def _load_weights(model: Any, path: Path) -> None:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a file that is no torch file fails in many ways
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadInput(f"The weights {path} cannot be read: {reason}") from None
+    except Exception:  # a file that is no torch file fails in many ways, some with unsafe advice
+        raise BadInput(
+            f"The weights {path} cannot be read: no .safetensors file, nor a torch file of tensors alone.",
+            "Save them with safetensors.torch.save_file(model.state_dict(), …).",
+        ) from None
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         raise BadInput(f"The weights {path} are not tensors by name.", "Save model.state_dict().")
     try:

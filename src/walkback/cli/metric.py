@@ -131,10 +131,9 @@ def simulate(
         told = {"outcome": verdict.outcome, "verdict": verdict.verdict, "claim": verdict.claim}
         emit_json({**told, **{name: rate.to_dict() for name, rate in rates.items()}})
         return 0
-    console = stdout_console()
-    console.print(f"{verdict.verdict}: {verdict.claim}", soft_wrap=True, style="bold")
+    _head(verdict)
     for rate in rates.values():
-        console.print(f"  {rate.sentence}", soft_wrap=True)
+        _line(rate.sentence)
     return 0
 
 
@@ -196,24 +195,23 @@ def _show(battery: Audits, page: Path | None) -> None:
     console, verdicts = stdout_console(), battery.verdicts
     if len(verdicts) == 1:
         for verdict in verdicts.values():
-            console.print(f"{verdict.verdict}: {verdict.claim}", soft_wrap=True, style="bold")
+            _head(verdict)
             for note in verdict.notes:
-                console.print(f"  {note}", soft_wrap=True)
+                _line(note)
             for reason in verdict.reasons:
-                console.print(f"  {reason.check}: {reason.sentence}", soft_wrap=True)
+                _line(f"{reason.check}: {reason.sentence}")
             compat = verdict.evidence.get("compat")
             if compat:
-                console.print(
-                    f"  compat: raw {compat['raw']:+.4f}, partial {_number(compat['partial'], '+.4f')}, "
-                    f"p {_number(compat['p'], '.4g')}, class {compat['class']}",
-                    soft_wrap=True,
+                _line(
+                    f"compat: raw {compat['raw']:+.4f}, partial {_number(compat['partial'], '+.4f')}, "
+                    f"p {_number(compat['p'], '.4g')}, class {compat['class']}"
                 )
     else:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False)
         for column in ("metric", "n", "raw", "partial", "BH", "max-T", "class", "outcome"):
-            table.add_column(column, overflow="fold")
+            table.add_column(column, overflow="fold", no_wrap=column in ("metric", "outcome"))
         for name, verdict in verdicts.items():
             table.add_row(name, *_row(verdict, battery.adjusted.get(name, {})))
         console.print(table)
@@ -222,9 +220,24 @@ def _show(battery: Audits, page: Path | None) -> None:
         console.print(groups)
     for name, rates in battery.rates.items():
         told = " ".join(rate.sentence for rate in rates.values())
-        console.print(f"  {told}" if len(verdicts) == 1 else f"{name}: {told}", soft_wrap=True)
+        _line(told if len(verdicts) == 1 else f"{name}: {told}")
     if page is not None:
         console.print(f"Report: {page}", soft_wrap=True)
+
+
+def _head(verdict: Verdict) -> None:
+    """The claim is what was asked, whatever the answer: it must not read as one."""
+    console = stdout_console()
+    console.print(f"Claim: {verdict.claim}.", style="bold")
+    console.print(f"Verdict: {verdict.verdict}", style="bold")
+
+
+def _line(text: str) -> None:
+    """Indented to its last line, and broken between words."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    stdout_console().print(Padding(Text(text), (0, 0, 0, 2)))
 
 
 def _group_table(battery: Audits) -> Table:

@@ -44,8 +44,11 @@ def read_npz(location: str | None, keys: tuple[str, ...], *, others: bool = Fals
             if missing:
                 raise BadInput(f"{location} has no {', '.join(missing)}.", f"It has {file.files}.")
             return {key: file[key] for key in (file.files if others else keys)}
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{location} cannot be read as plain arrays: {error}.") from None
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile):
+        raise BadInput(
+            f"{location} cannot be read as plain arrays: no sound .npz file, or one of Python objects.",
+            "Write it with numpy.savez(file, x=…, y=…), of numbers alone.",
+        ) from None
 
 
 def as_labels(y: Array, name: str) -> Array:

@@ -244,15 +244,15 @@ def _nulls(answers: Answers) -> str:
 
 
 def tables(answers: Answers) -> list[Table]:
-    """Every table of every part once, then Table 4 and the comparison as a whole."""
+    """What was found in short, every table of every part once, then the comparison as a whole."""
     return [
+        summary_table(answers),
         *(table for study in PARTS for table in study.tables(answers)),
         table_4(answers),
         agreement_table(answers),
         changes_table(answers),
         weak_penalty_table(answers),
         findings_table(answers),
-        summary_table(answers),
         progress_table(answers),
         provenance_table(answers),
         published_table(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def acid_summary(frame: Any, metric: str, stage: str, number: int, title: str) -
     if metric == "fim_norm" and stage != "init-probe":
         early = {"early": _acid_answer(frame, "fim_norm_early")}
     words = f"Stage {number}, {title}: {probe_words(answer)}{early_words(early)}. "
-    words += ending(answer["passes"], "Same sign in both, and both p < .05.")
+    words += ending(answer["passes"], "Same sign in both, and both p < .05.", missed(answer))
     return {**head_of(stage, number, title, metric, frame), **answer, **early, "sentence": words}
 
 
@@ -106,10 +106,18 @@ def early_words(summary: Mapping[str, Any]) -> str:
     return f"; a fifth of the way through training: {probe_words(summary['early'])}"
 
 
-def ending(passes: bool | None, held: str) -> str:
+def ending(passes: bool | None, held: str, lacking: Sequence[str]) -> str:
+    """What was held, or which conditions were missed."""
     if passes is None:
         return "It cannot be told: the metric or the accuracy of a net is missing, or does not vary."
-    return held if passes else "Not passed: the signs differ, or a p is not below .05."
+    return held if passes else f"Not passed: {'; '.join(lacking)}."
+
+
+def missed(summary: Mapping[str, Any]) -> list[str]:
+    """Which conditions of the acid test two probes miss."""
+    probes = list(summary["probes"].values())
+    signs = ["the signs differ"] * (len({probe["r"] > 0 for probe in probes}) > 1)
+    return signs + [f"p {probe['p']:.2g} is not below .05" for probe in probes if not probe["p"] < 0.05]
 
 
 def controlled(values: np.ndarray, target: np.ndarray, control: np.ndarray) -> Partial:

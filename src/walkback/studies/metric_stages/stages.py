@@ -23,6 +23,7 @@ from walkback.studies.metric_stages.answers import (
     ending,
     finish,
     head_of,
+    missed,
     numbers_of,
     probe_words,
     temporal_curve_of,
@@ -93,6 +94,8 @@ def harness(
     signs = {group["sign"] for group in groups.values()}
     open_ = any(group["passes"] is None for group in groups.values())
     passes = None if open_ else all(group["passes"] for group in groups.values()) and len(signs) == 1
+    lacking = [f"{arch}: {' and '.join(said)}" for arch, group in groups.items() if (said := missed(group))]
+    lacking += ["the signs differ between architectures"] * (len(signs) > 1)
     head = head_of("harness", 2, "cross-architecture harness", metric, frame)
     summary = {
         **head,
@@ -100,7 +103,7 @@ def harness(
         "passes": passes,
         "sentence": "Stage 2, cross-architecture harness: "
         + " ".join(f"{arch}: {probe_words(group)}{early_words(group)}." for arch, group in groups.items())
-        + f" {ending(passes, 'The acid test holds, with one sign, in every architecture.')}",
+        + f" {ending(passes, 'The acid test holds, with one sign, in every architecture.', lacking)}",
     }
     return finish(summary, frame, out)
 
