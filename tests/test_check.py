@@ -13,7 +13,7 @@ from walkback import check_rule
 from walkback.check import check_all, forms_of
 from walkback.cli.main import run
 from walkback.nets.resmlp import ResMLP
-from walkback.rules import rules
+from walkback.rules import make_rule, rules
 from walkback.rules.bp import BP
 from walkback.rules.dfa import DFA
 from walkback.rules.perturbation import ForwardGradient
@@ -106,6 +106,87 @@ class Tossed(DFA):
         return [a * kept / 0.9 for a in super().training_credits(trace)]
 
 
+class NaNInTheBlocks(BP):
+    """Backprop, but for the first block, where it leaves what is no number."""
+
+    def deposit_gradients(self, net, x, y):
+        trace = super().deposit_gradients(net, x, y)
+        for parameter in net.blocks[0].parameters():
+            parameter.grad.fill_(float("nan"))
+        return trace
+
+
+class Whispers(UnusedFeedback):
+    """Backprop that adds so little feedback that no gradient is exactly as it was."""
+
+    def credits(self, trace):
+        return [g + 1e-12 * (trace.error @ self.get_buffer("feedback_0")) for g in super().credits(trace)]
+
+
+class Renamed(BP):
+    exact = False
+
+
+class RenamedAndHidden(Renamed):
+    """Shows something else than what it trains by, and draws a number so that nobody compares."""
+
+    def credits(self, trace):
+        return [-g for g in trace.reference]
+
+    def training_credits(self, trace):
+        torch.rand(())
+        return super().training_credits(trace)
+
+
+class HeldOutOfSight(DFA):
+    """Keeps its matrix where no checkpoint saves it, and never uses it."""
+
+    def setup(self, trace, generator):
+        self.matrix = [torch.randn(5, 8, generator=generator)]
+
+    def credits(self, trace):
+        return [torch.ones_like(h) for h in trace.states]
+
+    def training_credits_upwards(self, trace):
+        return iter(self.training_credits(trace))
+
+
+class GivesNothing(DFA):
+    def credits(self, trace):
+        return None
+
+
+class Steady(BP):
+    """An 'estimator' that draws nothing: exactly backprop, times a factor."""
+
+    wiring, unbiased, factor = "cut", True, 1.0
+
+    def credits(self, trace):
+        own = trace if trace.wiring == "probe" else trace.net.probe(trace.inputs, trace.labels)
+        return [self.factor * g for g in own.reference]
+
+    def training_credits(self, trace):
+        return self.credits(trace)
+
+
+class SteadilyOff(Steady):
+    factor = 1.001
+
+
+class Drowned(Steady):
+    """A third of the gradient, under so much noise that no mean of a few hundred draws shows it."""
+
+    exact, factor = False, 0.3
+
+    def training_credits(self, trace):
+        return [a + 50 * a.norm() * torch.randn_like(a) for a in super().training_credits(trace)]
+
+
+class OwnPass(DFA):
+    def deposit_gradients(self, net, x, y):
+        return super().deposit_gradients(net, x, y)
+
+
 class ReadsThePass(DFA):
     """Notes something while the training pass runs, and needs it for its credits."""
 
@@ -125,16 +206,23 @@ def test_a_rule_that_notes_something_in_its_pass_is_asked_within_one():
     assert status(ReadsThePass(**ReadsThePass.defaults), "diagnosed") == "pass"
 
 
-def test_a_rule_that_draws_as_it_trains_is_not_called_off_by_one():
-    found = check_rule(Tossed(**Tossed.defaults), model())
-    assert "diagnosed" not in {check.name for check in found}
+@pytest.mark.parametrize(
+    ("rule", "why"), [(Tossed, "draws random numbers"), (OwnPass, "a training pass of its own")]
+)
+def test_what_is_diagnosed_and_cannot_be_compared_is_said_to_be_so(rule, why):
+    (found,) = [c for c in check_rule(rule(**rule.defaults), model()) if c.name == "diagnosed"]
+    assert found.status == "not applicable" and why in found.sentence
 
 
 def test_what_is_diagnosed_is_compared_for_every_rule_that_draws_nothing():
     forms = [str(form) for name in rules for form in forms_of(name) if rules[name].role == "rule"]
-    asked = {form: any(c.name == "diagnosed" for c in check_rule(form, model())) for form in forms}
-    drawing = ("noise=fresh", "forward-gradient", "node-perturbation", "form=brsf", "nudge=random")
-    assert asked == {form: not any(part in form for part in drawing) for form in forms}
+    found = {form: status(make_rule(form), "diagnosed") for form in forms}
+    assert found == {form: "not applicable" if draws(form) else "pass" for form in forms}
+
+
+def draws(form: str) -> bool:
+    parts = ("noise=fresh", "forward-gradient", "node-perturbation", "form=brsf", "nudge=random")
+    return any(part in form for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +236,43 @@ def test_what_is_diagnosed_is_compared_for_every_rule_that_draws_nothing():
         (Asleep, "moves"),
         (OffByOne, "diagnosed"),
         (LostInTraining, "diagnosed"),
+        (NaNInTheBlocks, "moves"),
+        (NaNInTheBlocks, "exact"),
+        (Whispers, "feedback"),
+        (Whispers, "own"),
+        (Renamed, "own"),
+        (RenamedAndHidden, "own"),
+        (HeldOutOfSight, "feedback"),
+        (GivesNothing, "credits"),
+        (SteadilyOff, "unbiased"),
     ],
 )
 def test_a_sham_fails_the_check_that_is_made_for_it(sham, check):
     assert status(sham(**sham.defaults), check) == "fail"
+
+
+def test_credits_that_are_no_list_are_named_in_one_sentence():
+    (found,) = check_rule(GivesNothing(**GivesNothing.defaults), model())
+    assert found.sentence == "credits(trace) returns NoneType, not a list of one tensor per state."
+
+
+def test_an_estimator_that_draws_nothing_has_a_mean_all_the_same():
+    assert status(Steady(), "unbiased") == "pass"
+
+
+def test_a_bias_that_noise_hides_is_not_called_absent():
+    (found,) = [c for c in check_rule(Drowned(), model()) if c.name == "unbiased"]
+    assert found.status == "not applicable" and "standard error" in found.sentence
+    assert found.detail["standard_error"] > 0.2
+    (told,) = [c for c in check_rule("forward-gradient", model()) if c.name == "unbiased"]
+    assert told.status == "pass" and told.detail["standard_error"] < 0.2
+
+
+@pytest.mark.parametrize("rule", ["ep", "dose(cosine=1)", "bp+penalty(0.01)", "mixed(blocks=bp)"])
+def test_a_rule_that_is_backprop_by_design_says_how_near_it_is(rule):
+    (found,) = [c for c in check_rule(rule, model()) if c.name == "own"]
+    assert found.status == "pass" and found.detail["shown"] < 1e-3
+    assert "made from backprop's or settling to them" in found.sentence
 
 
 def test_the_net_and_the_rule_stay_as_they_were():
@@ -189,6 +310,8 @@ def test_every_form_of_every_rule_passes_or_says_why_not(form):
     states = {check.name: check.status for check in checked["resmlp"]}
     if "solver=gd" in form:
         assert states.pop("settles") == "not applicable"  # a few steps, which is what it is for
+    if draws(form):
+        assert states.pop("diagnosed") == "not applicable"
     assert set(states.values()) == {"pass"}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,7 +28,13 @@ from walkback.rules import Rule, describe_rule, make_rule, resolve_rule, rules
 EXACT = 1e-6
 ROUNDING = 1e-9  # of all gradients together: what a single one cannot be told from zero by, in float64
 ROWS, CLASSES, FEATURES = 24, 5, 8 * 8  # image nets read it as one small picture
+USED = (
+    1e-3  # of a gradient: feedback that changes none by this much, when it is itself redrawn, is for show
+)
 DRAWS = 400
+TOLD_APART = 0.2  # the largest standard error at which a mean of 1 still says something
+
+Gradients = Mapping[str, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,8 @@ def _checks(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
     yield _moves(rule, net, x, y)
     if rule.role == "rule":
         yield from _feedback(rule, net, x, y)
-        yield from _diagnosed(rule, net, x, y)
+        yield _diagnosed(rule, net, x, y)
+        yield from _own(rule, net, x, y)
     yield from _exact(rule, net, x, y)
     yield from _unbiased(rule, net, x, y)
     yield from _settles(rule, net, x, y)
@@ -171,17 +178,22 @@ def _credits(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Check:
     """One finite credit per state, of its shape."""
     trace = net.probe(x, y)
     found = rule.credits(trace)
+    if not isinstance(found, Sequence) or not all(isinstance(a, Tensor) for a in found):
+        sentence = f"credits(trace) returns {type(found).__name__}, not a list of one tensor per state."
+        return Check("credits", "fail", sentence, {})
     sound = len(found) == trace.depth + 1 and all(
-        a.shape == h.shape and bool(torch.isfinite(a).all())
-        for a, h in zip(found, trace.states, strict=False)
+        a.shape == h.shape and _finite(a) for a, h in zip(found, trace.states, strict=False)
     )
     sentence = "Every state is given a finite credit of its own shape."
     return Check("credits", "pass" if sound else "fail", sentence if sound else _not(sentence), {})
 
 
 def _moves(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Check:
-    """Every parameter that the rule says it trains receives a gradient that is not zero."""
+    """Every parameter that the rule says it trains receives a finite gradient that is not zero."""
     found = _gradients(rule, net, x, y)
+    lost = sorted(key for key, gradient in found.items() if gradient is not None and not _finite(gradient))
+    if lost:
+        return Check("moves", "fail", f"The gradient of {lost[0]} is not finite.", {"lost": lost})
     still = sorted(key for key, gradient in found.items() if gradient is None or not bool(gradient.any()))
     if still:
         return Check("moves", "fail", f"{still[0]} is trained, but its gradient is zero.", {"still": still})
@@ -195,6 +207,12 @@ def _feedback(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
     held = {**dict(rule.named_buffers()), **dict(rule.named_parameters())}
     held = {key: tensor for key, tensor in held.items() if key not in rule.idle_feedback()}
     if not held:
+        if rule.has_feedback:
+            sentence = (
+                "It says that it has feedback, and holds none that it uses. Keep it in buffers: only there "
+                "it is saved, drawn anew and checked."
+            )
+            yield Check("feedback", "fail", sentence, {"held": []})
         return
     if not _says_whether_drawn(rule):
         sentence = (
@@ -203,13 +221,20 @@ def _feedback(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
         )
         yield Check("feedback", "fail", sentence, {"held": sorted(held)})
         return
-    reaches = {key: _changed_by(tensor, rule, net, x, y) for key, tensor in held.items()}
+    moved = {key: _changed_by(tensor, rule, net, x, y) for key, tensor in held.items()}
+    reaches = {key: [name for name, off in by.items() if off >= USED] for key, by in moved.items()}
     exact = _of_the_head_alone(net)
-    for key, changed in reaches.items():
-        if not changed:
-            yield Check("feedback", "fail", f"{key} is never used: no gradient depends on it.", reaches)
+    for key, by in moved.items():
+        if not reaches[key]:
+            sentence = f"{key} is never used: no gradient depends on it."
+            if any(by.values()):
+                most = max(by.values())
+                sentence = (
+                    f"{key} is as good as unused: redrawn, it changes no gradient by more than {most:.1g}."
+                )
+            yield Check("feedback", "fail", sentence, reaches)
             return
-        if exact & set(changed):
+        if any(by.get(name) for name in exact):
             yield Check("feedback", "fail", f"{key} changes the head's gradient, which is exact.", reaches)
             return
     most = max(map(len, reaches.values()))
@@ -232,8 +257,8 @@ def _of_the_head_alone(net: Adapter) -> set[str]:
     return {name for name, parameter in net.model.named_parameters() if id(parameter) in alone}
 
 
-def _changed_by(tensor: Tensor, rule: Rule, net: Adapter, x: Batch, y: Tensor) -> list[str]:
-    """The gradients that change when a feedback tensor does; it is put back."""
+def _changed_by(tensor: Tensor, rule: Rule, net: Adapter, x: Batch, y: Tensor) -> dict[str, float]:
+    """How far each gradient of the net moves when a feedback tensor does; it is put back."""
     before, saved = _gradients(rule, net, x, y), tensor.detach().clone()
     generator = torch.Generator().manual_seed(3)
     if tensor.is_floating_point():
@@ -244,36 +269,61 @@ def _changed_by(tensor: Tensor, rule: Rule, net: Adapter, x: Batch, y: Tensor) -
         tensor.data.copy_(other)
     after = _gradients(rule, net, x, y)
     tensor.data.copy_(saved)
-    model = dict(net.model.named_parameters())
-    return [name for name in before if name in model and _differs(before[name], after[name])]
+    return _distances(after, {name: before[name] for name in before if name in _names(net)})
 
 
-def _diagnosed(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
+def _diagnosed(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Check:
     """What is diagnosed at a layer is what trains it: an index that is off by one shows here.
 
     Asked of rules that train by the credits they give and draw nothing as they go; of a chain, of its top.
     """
     if type(rule).deposit_gradients is not Rule.deposit_gradients:
-        return
+        return _unseen("it has a training pass of its own, whose credits are not seen.")
     with rule.inside(net):
         trace = net.trace(x, y, rule.wiring)
     with torch.random.fork_rng(devices=[]):
         before = torch.random.get_rng_state()
         given, again = rule.training_credits(trace), rule.training_credits(trace)
         drawn = not torch.equal(before, torch.random.get_rng_state())
-    lost = [layer for layer, a in zip(trace.cuts, given, strict=True) if not bool(torch.isfinite(a).all())]
+    lost = [layer for layer, a in zip(trace.cuts, given, strict=True) if not _finite(a)]
     if lost:
-        yield Check("diagnosed", "fail", f"The credit that trains layer {lost[0]} is not finite.", {})
-        return
-    if drawn or any(_apart(one, other) for one, other in zip(given, again, strict=True)):
-        return
+        return Check("diagnosed", "fail", f"The credit that trains layer {lost[0]} is not finite.", {})
+    if drawn:
+        return _unseen("it draws random numbers as it trains.")
+    if any(_apart(one, other) for one, other in zip(given, again, strict=True)):
+        return _unseen("it trains by other credits each time it is asked.")
     shown = rule.credits(net.probe(x, y))
     apart = {layer: _apart(shown[layer], trained) for layer, trained in zip(trace.cuts, given, strict=True)}
     wrong = [layer for layer, off in apart.items() if not off <= EXACT]
     sentence = "What is diagnosed at a layer is the credit that trains it."
     if wrong:
         sentence = f"The credit diagnosed at layer {wrong[0]} is not the one that trains it."
-    yield Check("diagnosed", "fail" if wrong else "pass", sentence, {"relative": apart})
+    return Check("diagnosed", "fail" if wrong else "pass", sentence, {"relative": apart})
+
+
+def _unseen(why: str) -> Check:
+    sentence = f"What is diagnosed is not compared with what trains: {why}"
+    return Check("diagnosed", "not applicable", sentence, {})
+
+
+def _own(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
+    """A rule that does not say that it is backprop is something else, in what it shows and what it does."""
+    if rule.exact:
+        return
+    trace = net.probe(x, y)
+    shown = max(_apart(a, g) for a, g in zip(rule.credits(trace), trace.reference, strict=True))
+    above = _of_the_head_alone(net)
+    deposited = _from_autograd(_gradients(rule, net, x, y), net, x, y)
+    trained = max((off for name, off in deposited.items() if name not in above), default=float("inf"))
+    off = min(shown, trained)
+    sentence = f"Its credits differ from backprop's by {off:.1g} relative."
+    if rule.backprop_by_design:
+        sentence = f"Its credits, made from backprop's or settling to them, differ by {off:.1g} relative."
+    elif off <= EXACT:
+        what = "Its credits are" if shown <= EXACT else "The gradients that it trains by are"
+        sentence = f"{what} backprop's, to {off:.1g} relative: say so with exact = True, if that is meant."
+    passed = rule.backprop_by_design or off > EXACT
+    yield Check("own", "pass" if passed else "fail", sentence, {"shown": shown, "trained": trained})
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
@@ -285,20 +335,36 @@ def _exact(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
     """Rules that claim to be backprop are compared with autograd on the whole model."""
     if not rule.exact:
         return
-    found = _gradients(rule, net, x, y)
-    parameters = dict(net.model.named_parameters())
-    names = [name for name in found if name in parameters]
-    loss = F.cross_entropy(net.logits(x).flatten(0, -2), y.flatten())
-    slow = torch.autograd.grad(loss, [parameters[name] for name in names])
-    # A gradient that is zero by symmetry, as that of an attention's key bias, is rounding and nothing else.
-    floor = ROUNDING * float(torch.stack([gradient.norm() for gradient in slow]).norm())
-    worst = 0.0
-    for name, gradient in zip(names, slow, strict=True):
-        mine = found[name]
-        apart = gradient if mine is None else mine - gradient
-        worst = max(worst, float(apart.norm() / gradient.norm().clamp_min(floor or 1e-300)))
+    apart = _from_autograd(_gradients(rule, net, x, y), net, x, y)
+    worst = float(torch.tensor(list(apart.values())).max())  # NaN, where one is
     sentence = f"Gradients differ from autograd's by {worst:.1g} relative."
     yield Check("exact", "pass" if worst <= EXACT else "fail", sentence, {"relative": worst})
+
+
+def _from_autograd(found: Gradients, net: Adapter, x: Batch, y: Tensor) -> dict[str, float]:
+    """How far each gradient of the net is from autograd's on the whole model."""
+    parameters = {name: p for name, p in net.model.named_parameters() if name in found}
+    loss = F.cross_entropy(net.logits(x).flatten(0, -2), y.flatten())
+    slow = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    return _distances(found, dict(zip(parameters, slow, strict=True)))
+
+
+def _distances(found: Gradients, expected: Gradients) -> dict[str, float]:
+    """How far each gradient is from the one expected, relative to that; a missing one is zero.
+
+    One that is zero by symmetry, as that of an attention's key bias, is rounding and nothing else.
+    """
+    pairs = {name: (_or_zero(found[name]), _or_zero(wanted)) for name, wanted in expected.items()}
+    sizes = {name: wanted.norm() for name, (_, wanted) in pairs.items()}
+    floor = ROUNDING * float(torch.stack(list(sizes.values())).norm()) or 1e-300
+    return {
+        name: float((mine - wanted).norm() / sizes[name].clamp_min(floor))
+        for name, (mine, wanted) in pairs.items()
+    }
+
+
+def _or_zero(gradient: Tensor | None) -> Tensor:
+    return torch.zeros((), dtype=torch.float64) if gradient is None else gradient
 
 
 def _unbiased(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
@@ -316,11 +382,17 @@ def _unbiased(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
         draws.append(torch.stack([(trace.rows(a) * trace.rows(g)).sum(1) / size for a, g, size in pairs]))
     values = torch.cat(draws, dim=1)
     off, spread = values.mean(1) - 1, torch.cov(values) / values.shape[1]
+    error = float(spread.diagonal().max().sqrt())
+    spread = spread + EXACT**2 * torch.eye(len(off), dtype=spread.dtype)  # of what draws nothing it is zero
     p = float(chi2.sf(float(off @ torch.linalg.solve(spread, off)), len(off)))
-    sentence = f"Over {DRAWS} draws the credits agree with backprop on average (joint p = {p:.2g})."
-    yield Check(
-        "unbiased", "pass" if p > 1e-4 else "fail", sentence if p > 1e-4 else _not(sentence), {"p": p}
-    )
+    measured = f"(joint p = {p:.2g}, standard error {error:.2g})"
+    status, sentence = "pass", f"Over {DRAWS} draws the credits agree with backprop on average {measured}."
+    if not p > 1e-4:
+        status, sentence = "fail", _not(sentence)
+    elif error > TOLD_APART:
+        status = "not applicable"
+        sentence = f"Its noise hides the mean: {DRAWS} draws cannot tell a bias {measured}."
+    yield Check("unbiased", status, sentence, {"p": p, "standard_error": error})
 
 
 def _settles(rule: Rule, net: Adapter, x: Batch, y: Tensor) -> Iterator[Check]:
@@ -351,10 +423,12 @@ def _gradients(rule: Rule, net: Adapter, x: Batch, y: Tensor, seed: int = 0) -> 
     return {name: None if p.grad is None else p.grad.clone() for name, p in trained.items()}
 
 
-def _differs(one: Tensor | None, other: Tensor | None) -> bool:
-    return (one is None) != (other is None) or (
-        one is not None and other is not None and not torch.equal(one, other)
-    )
+def _names(net: Adapter) -> set[str]:
+    return {name for name, _ in net.model.named_parameters()}
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all())
 
 
 def _not(sentence: str) -> str:

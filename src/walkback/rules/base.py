@@ -39,6 +39,7 @@ class Rule(nn.Module, ABC):
     learns_feedback: bool = False
     exact: ClassVar[bool] = False  # claims to give backprop's gradient
     unbiased: ClassVar[bool] = False  # claims to estimate it
+    backprop_by_design: bool = False  # its credit is made from backprop's, or settles to it
     reads_states: bool = True  # False where training credits need the shapes of states alone
     defaults: ClassVar[dict[str, Value]] = {}
     choices: ClassVar[dict[str, tuple[Value, ...]]] = {}
@@ -234,6 +235,7 @@ class Modifier(Rule):
         self.inner = inner
         self.wiring, self.has_feedback = inner.wiring, inner.has_feedback
         self.learns_feedback, self.reads_states = inner.learns_feedback, inner.reads_states
+        self.backprop_by_design = inner.exact or inner.backprop_by_design
 
     @property
     def ready(self) -> bool:

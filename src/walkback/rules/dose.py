@@ -27,6 +27,7 @@ class Dose(Rule):
     ours = "a calibration of the protocol, not a proposal: its credit is made from backprop's"
     wiring = "cut"
     has_feedback = False  # what it holds is noise beside the reference
+    backprop_by_design = True
     reads_states = False
     defaults = {"cosine": 0.3, "noise": "fresh"}  # noqa: RUF012
     choices = {"noise": ("fresh", "fixed")}  # noqa: RUF012

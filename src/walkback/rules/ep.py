@@ -67,6 +67,7 @@ class EP(Rule):
         "steps cut to size; several times the cost of bp, for every nudge settles the whole net"
     )
     wiring = "cut"
+    backprop_by_design = True  # what an ever smaller nudge settles to
     defaults = {  # noqa: RUF012
         "form": "energy",
         "solver": "sweeps",
