@@ -546,6 +546,25 @@ def test_the_cost_of_a_run_is_measured_where_it_will_be_trained(digits, monkeypa
         costs_of(refused, [digits])
 
 
+@pytest.mark.parametrize("batch", [64, 1100, 2048])
+def test_a_step_costs_something_however_few_an_epoch_has(digits, batch):
+    """1437 rows: 23 steps; one whole and one that is not; one that holds them all."""
+    (spec,) = specs(digits, ["bp"], batch=batch)
+    seen = []
+    monkey = cost.run_one
+
+    def watched(short, piece, *args, **kwargs):
+        seen.append((len(piece.y_train), short.batch))
+        return monkey(short, piece, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "run_one", watched)
+        found = cost.measure_cost(spec, digits)
+    rows = len(digits.y_train)
+    assert found.step > 0
+    assert seen == [{64: (12 * 64, 64), 1100: (2200, 1100), 2048: (2 * rows, rows)}[batch]]
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc is told")
 def test_a_worker_keeps_the_memory_it_has_freed():
     """Handed back, each page of a large buffer is a fault when the buffer is asked for again."""

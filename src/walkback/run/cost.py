@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from walkback.core.spec import RunSpec
 from walkback.data import Dataset
 from walkback.run.one import kept_epochs, run_one
@@ -82,10 +84,15 @@ def _measure(job: CostJob, data: Sequence[Dataset], report: Report) -> Cost:
 
 
 def measure_cost(spec: RunSpec, dataset: Dataset, device: str = "cpu") -> Cost:
-    """Train a few batches in a scratch store, on one thread as a worker does."""
-    rows = slice(0, STEPS * spec.batch)
+    """Train a few batches in a scratch store, on one thread as a worker does.
+
+    Two whole ones at least, some rows twice if need be: the first is for warming up.
+    """
+    held = len(dataset.y_train)
+    batch = min(spec.batch, held)
+    rows = np.arange(max(2 * batch, min(STEPS * batch, held))) % held
     piece = replace(dataset, x_train=dataset.x_train[rows], y_train=dataset.y_train[rows])
-    short = replace(spec, data_identity=piece.identity, epochs=1, holdout=0.0)
+    short = replace(spec, data_identity=piece.identity, epochs=1, holdout=0.0, batch=batch)
     ticks: list[float] = []
 
     def tick(progress: Progress) -> None:
