@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import zipfile
@@ -252,6 +253,17 @@ def test_a_damaged_or_foreign_zip_is_refused(bundle, tmp_path):
         archive.writestr("readme.txt", "hello")
     with pytest.raises(BadInput, match="not an exported bundle"):
         import_zip(tmp_path / "other.zip", tmp_path / "s")
+
+
+def test_a_full_disk_is_not_called_a_fault_of_the_zip(bundle, tmp_path, monkeypatch):
+    bundle.export(tmp_path / "b.zip")
+
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("walkback.store.bundle.write_atomic", full)
+    with pytest.raises(OSError, match="No space left"):
+        import_zip(tmp_path / "b.zip", tmp_path / "s")
 
 
 def test_a_flipped_bit_in_a_mailed_zip_is_an_error_never_a_traceback(bundle, tmp_path):

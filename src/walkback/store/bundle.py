@@ -8,10 +8,11 @@ is a pickle: the same run gives the same bytes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -327,24 +328,35 @@ def _same_manifest(one: Path, other: Path) -> bool:
 
 
 def _unpack(archive: Path, scratch: Path) -> Path:
-    try:
-        with zipfile.ZipFile(archive) as zipped:
-            names = [name for name in zipped.namelist() if not name.endswith("/")]
-            tops = {name.split("/")[0] for name in names}
-            for name in names:
-                inside(scratch, name)
-            if len(tops) != 1 or f"{next(iter(tops))}/{MANIFEST}" not in names:
-                raise BadInput(f"{archive} is not an exported bundle.")
-            top = tops.pop()
-            _refuse_hidden(top)
+    with _reading(archive):
+        zipped = zipfile.ZipFile(archive)
+    with zipped:
+        names = [name for name in zipped.namelist() if not name.endswith("/")]
+        tops = {name.split("/")[0] for name in names}
+        for name in names:
+            inside(scratch, name)
+        if len(tops) != 1 or f"{next(iter(tops))}/{MANIFEST}" not in names:
+            raise BadInput(f"{archive} is not an exported bundle.")
+        top = tops.pop()
+        _refuse_hidden(top)
+        with _reading(archive):
             data = zipped.read(f"{top}/{MANIFEST}")
-            members = _read_manifest(data, str(archive))["members"]
-            write_atomic(scratch / top / MANIFEST, data)
-            for name in sorted(set(members) & {name.removeprefix(f"{top}/") for name in names}):
-                if zipped.getinfo(f"{top}/{name}").file_size != members[name]["bytes"]:
-                    raise CorruptBundle(f"{archive}: {name} has not the size it is listed with.", _MAILED)
-                write_atomic(inside(scratch / top, name), zipped.read(f"{top}/{name}"))
-            return scratch / top
+        members = _read_manifest(data, str(archive))["members"]
+        write_atomic(scratch / top / MANIFEST, data)
+        for name in sorted(set(members) & {name.removeprefix(f"{top}/") for name in names}):
+            if zipped.getinfo(f"{top}/{name}").file_size != members[name]["bytes"]:
+                raise CorruptBundle(f"{archive}: {name} has not the size it is listed with.", _MAILED)
+            with _reading(archive):
+                data = zipped.read(f"{top}/{name}")
+            write_atomic(inside(scratch / top, name), data)
+        return scratch / top
+
+
+@contextlib.contextmanager
+def _reading(archive: Path) -> Iterator[None]:
+    """What goes wrong within is the zip's fault; a full disk, when its members are written, is not."""
+    try:
+        yield
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
         raise CorruptBundle(f"{archive} is not a sound zip file: {error}.", _MAILED) from None
 
