@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import typer
 from safetensors.torch import save_file
 
-from walkback.cli.main import run
+import walkback
+from walkback.cli.main import app, run
 from walkback.nets.resmlp import ResMLP
 from walkback.store import Bundle, Store
 from walkback.store.bundle import _write_manifest
@@ -554,7 +557,14 @@ def test_a_wrong_batch_is_one_sentence(own_model, capsys, x, y, words):
     refused(capsys, "diagnose", "--model", "my_nets:build", "--eval", "bad.npz", words=words)
 
 
-def test_help_is_instant_and_has_an_example_everywhere():
+def commands_of(command, words=()):
+    """Every command and group of the tree, with the words that call it."""
+    yield words, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands_of(below, (*words, name))
+
+
+def test_help_is_instant():
     import time
 
     command = [sys.executable, "-c", "from walkback.cli.main import main; main()"]
@@ -566,19 +576,43 @@ def test_help_is_instant_and_has_an_example_everywhere():
     shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
     assert time.monotonic() - started < 6 * floor + 0.3, "something heavy is imported at the top"
     assert "diagnose" in shown
-    for words in (
-        ["demo"],
-        ["train"],
-        ["diagnose"],
-        ["report"],
-        ["ls"],
-        ["bundle", "verify"],
-        ["bundle", "export"],
-    ):
-        shown = subprocess.run(
-            [*command, *words, "--help"], capture_output=True, text=True, check=True
-        ).stdout
-        assert "Example" in shown and "--json" in shown, words
+
+
+COMMANDS = {" ".join(words): command for words, command in commands_of(typer.main.get_command(app))}
+
+
+@pytest.mark.parametrize("words", [*COMMANDS], ids=lambda words: words or "walkback")
+def test_the_help_of_every_command_and_group_has_an_example_in_80_columns(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*words.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    example = " ".join(shown[shown.index("Example") :].split())
+    group = hasattr(COMMANDS[words], "commands")
+    assert re.match(rf"Examples?: walkback {words}".rstrip(), example)
+    assert group or "--json" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("words", [*COMMANDS], ids=lambda words: words or "walkback")
+def test_every_option_of_a_command_is_in_its_row_of_the_reference_page(words):
+    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text(encoding="utf-8")
+    options = page[page.index("## Options") :]
+    told = re.search(rf"(?m)^\| `walkback{words and ' '}{words}` \|(.*)$", options)
+    flags = {flag for option in COMMANDS[words].params for flag in option.opts if flag.startswith("--")}
+    flags -= {"--help", "--json"}  # every command has them, as the page says above
+    named = set(re.findall(r"--[a-z][a-z-]*", told[1] if told else ""))
+    assert named == flags
+
+
+@pytest.mark.parametrize("words", [["--version", "--json"], ["--json", "--version"]])
+def test_the_version_is_one_json_object_if_that_is_asked(capsys, words):
+    assert run(words) == 0
+    assert json.loads(capsys.readouterr().out) == {"version": walkback.__version__}
+
+
+def test_json_before_a_command_is_not_passed_over(capsys):
+    assert run(["--json", "ls", "rules"]) == 2
+    assert "behind the command" in json.loads(capsys.readouterr().out)["error"]["hint"]
 
 
 def test_an_interrupt_ends_with_130(capsys, monkeypatch):

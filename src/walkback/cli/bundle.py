@@ -9,10 +9,11 @@ import typer
 
 from walkback.cli.output import Json, StoreOption, emit_json, say
 
-app = typer.Typer(help="Verify, export and import bundles.", no_args_is_help=True)
+EXAMPLE = "Example: walkback bundle verify runs/*"
+app = typer.Typer(help="Verify, export and import bundles.", epilog=EXAMPLE, no_args_is_help=True)
 
 
-@app.command(epilog="Example: walkback bundle verify runs/*")
+@app.command(epilog=EXAMPLE)
 def verify(
     bundles: Annotated[list[Path], typer.Argument(help="Bundles, or zip files of them.")],
     json: Json = False,

@@ -23,13 +23,15 @@ from walkback.cli import (
     train,
     verify,
 )
-from walkback.cli.output import INTERNAL, INTERRUPTED, PIPE, emit_error
-from walkback.core.errors import FileTrouble, WalkbackError
+from walkback.cli.output import INTERNAL, INTERRUPTED, PIPE, emit_error, emit_json
+from walkback.core.errors import BadInput, FileTrouble, WalkbackError
 from walkback.core.outside import fault_of_others
 
+EXAMPLE = "Example: walkback demo --out demo"
 app = typer.Typer(
     name="walkback",
     help="Audit claims about how networks learn, and walk back the ones the evidence does not carry.",
+    epilog=EXAMPLE,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,21 +54,21 @@ app.add_typer(metric.app, name="metric")
 app.add_typer(bundle.app, name="bundle")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --version: as one JSON object.")] = False,
+) -> None:
+    if version:
         import walkback
 
-        typer.echo(f"walkback {walkback.__version__}")
+        if json:
+            emit_json({"version": walkback.__version__})
+        else:
+            typer.echo(f"walkback {walkback.__version__}")
         raise typer.Exit
-
-
-@app.callback()
-def _top(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    pass
+    if json:
+        raise BadInput("Before a command, --json goes with --version only.", "Put it behind the command.")
 
 
 def run(arguments: list[str]) -> int:

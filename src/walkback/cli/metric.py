@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from walkback.metrics.curve import Moment
     from walkback.metrics.several import Audits
 
-app = typer.Typer(help="Audit a claim that a metric predicts a target.", no_args_is_help=True)
 EXAMPLES = {
     "audit": "Example: walkback metric audit runs.csv --metric fim_norm --target acc --controls lr,wd",
     "simulate": "Example: walkback metric simulate runs.csv --metric fim_norm --target acc --controls lr",
     "curve": "Example: walkback metric curve runs.csv --metric sam --target acc --baseline val_loss",
 }
+app = typer.Typer(
+    help="Audit a claim that a metric predicts a target.",
+    epilog=EXAMPLES["audit"],
+    no_args_is_help=True,
+)
 
 Files = Annotated[list[Path], typer.Argument(help="CSV tables of runs, pooled.")]
 Metric = Annotated[str, typer.Option("--metric", help="Column, or several: fim_norm,sam_sharpness.")]
