@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import inspect
 import math
 import re
+import shutil
+import subprocess
+import tomllib
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+import walkback
 from walkback.store import Store
 from walkback.studies import schedule
 from walkback.studies.answers import Answers, data_of
@@ -79,11 +86,95 @@ def test_the_growth_of_dfa_is_told_as_the_published_run_has_it():
     assert all(f"{other:.1f} times" in said for other in others)
 
 
+@functools.cache
+def tracked() -> frozenset[Path] | None:
+    """Every file that git knows here, and their folders; None where this is no checkout."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        return None
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return frozenset([*files, *(folder for file in files for folder in file.parents)])
+
+
+@functools.cache
+def anchors(page: Path) -> frozenset[str]:
+    """What a link to this page can name, by GitHub's rules: its headings, numbered where they repeat."""
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+    found, seen = set(re.findall(r'<a (?:id|name)="([^"]+)"', text)), Counter()
+    for heading in re.findall(r"(?m)^#{1,6} +(.+?)[ #]*$", text):
+        slug = slug_of(heading)
+        found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return frozenset(found)
+
+
+def slug_of(heading: str) -> str:
+    shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)  # of a link, its words
+    return re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
+
+
+def broken_links(page: Path) -> list[str]:
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+    broken = []
+    for name, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", text):
+        if re.match(r"https?:|mailto:", name):
+            continue
+        target = (page.parent / name).resolve() if name else page
+        known = tracked()
+        lost = not target.exists() or (known is not None and target not in known)
+        if lost or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(f"{page.name} → {name}{anchor and '#'}{anchor}")
+    return broken
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
-def test_every_link_leads_to_a_file(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name} → {target}"
+def test_every_link_leads_to_a_committed_file_and_a_heading_of_it(page):
+    assert broken_links(page) == []
+
+
+def test_a_link_to_no_heading_or_to_an_uncommitted_file_is_broken(tmp_path, monkeypatch):
+    page, draft = tmp_path / "page.md", tmp_path / "draft.md"
+    draft.write_text("# Draft\n")
+    page.write_text(
+        "# The `walkback` page, *twice*\n# Again\n# Again\n```\n# no heading\n```\n<a id='x'></a>\n"
+        "[1](#the-walkback-page-twice) [2](#again-1) [3](#again-2) [4](#no-heading) [5](draft.md#draft)\n"
+    )
+    monkeypatch.setitem(globals(), "tracked", lambda: None)
+    assert broken_links(page) == ["page.md → #again-2", "page.md → #no-heading"]
+    monkeypatch.setitem(globals(), "tracked", lambda: {page})
+    assert broken_links(page)[2:] == ["page.md → draft.md#draft"]
+
+
+def test_version_and_name_are_the_same_wherever_they_are_said():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"(?m)^version: (.+)$", cited) == [project["version"]]
+    assert re.findall(r"(?m)^license: (.+)$", cited) == [project["license"]]
+
+
+def bare(thing) -> str:
+    """A signature without its types; what has no short name is …"""
+    signature = inspect.signature(thing)
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    shown = str(signature.replace(parameters=plain, return_annotation=signature.empty))
+    return re.sub(r"=<[^>]*>(?: at \w+>)?", "=…", shown)
+
+
+@pytest.mark.parametrize("name", walkback.__all__)
+def test_every_public_name_is_on_the_page_of_the_python_api_as_it_is_called(name):
+    page = (ROOT / "docs" / "reference" / "python-api.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"(?ms)^### (\w+)$(.*?)(?=^##|\Z)", page))
+    assert "```python\n" in sections[name]
+    thing, told = getattr(walkback, name), " ".join(sections[name].split())
+    if name == "credit_metrics":
+        called = re.findall(r"(?m)^(\w+)\(", sections[name].split("```")[1])
+        assert "cosine" in called and all(f"{n}{bare(getattr(thing, n))}" in told for n in called)
+    elif name == "Bundle":
+        assert all(f"{name}.{m}{bare(getattr(thing, m))}" in told for m in ("from_model", "open"))
+    elif name == "Outcome":
+        assert set(re.findall(r"`([A-Z]+)`", sections[name])) == {outcome.name for outcome in thing}
+    elif callable(thing):
+        assert f"{name}{bare(thing)}" in told
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, on importing its compiler
