@@ -120,7 +120,12 @@ class Whispers(UnusedFeedback):
     """Backprop that adds so little feedback that no gradient is exactly as it was."""
 
     def credits(self, trace):
-        return [g + 1e-12 * (trace.error @ self.get_buffer("feedback_0")) for g in super().credits(trace)]
+        feedback = (self.get_buffer(f"feedback_{layer}") for layer in range(trace.depth + 1))
+        pairs = zip(super().credits(trace), feedback, strict=True)
+        return [g + 1e-12 * (trace.error @ matrix) for g, matrix in pairs]
+
+    def training_credits(self, trace):
+        return self.credits(trace.net.probe(trace.inputs, trace.labels))
 
 
 class Renamed(BP):
