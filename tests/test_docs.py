@@ -145,7 +145,20 @@ def test_a_link_to_no_heading_or_to_an_uncommitted_file_is_broken(tmp_path, monk
     assert broken_links(page)[2:] == ["page.md → draft.md#draft"]
 
 
-def test_version_and_name_are_the_same_wherever_they_are_said():
+def test_a_source_release_holds_every_committed_file_that_its_tests_may_read():
+    known = tracked()
+    if known is None:
+        pytest.skip("not a checkout")
+    manifest = (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
+    taken = {
+        name for line in re.findall(r"(?m)^(?:graft|include) (.+)$", manifest) for name in line.split()
+    }
+    by_itself = {"src", "README.md", "LICENSE", "MANIFEST.in", "pyproject.toml"}
+    top = {file.relative_to(ROOT).parts[0] for file in known if file.is_relative_to(ROOT) and file != ROOT}
+    assert {name for name in top if not name.startswith(".")} == taken | by_itself
+
+
+def test_version_and_license_are_the_same_wherever_they_are_said():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"(?m)^version: (.+)$", cited) == [project["version"]]
