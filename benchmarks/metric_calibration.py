@@ -55,6 +55,16 @@ def bent(rng, n=300):
     )
 
 
+def sloped(rng, n=200):
+    """The loss acts with another slope in each of three categories; both readings of it are noisy."""
+    loss, arch = rng.normal(size=n), rng.integers(0, 3, n)
+    readings = {name: loss + 0.4 * rng.normal(size=n) for name in ("loss", "again")}
+    acts, noise = np.array([2.0, 0.3, -1.0])[arch] * loss, 0.5 * rng.normal(size=(2, n))
+    return pd.DataFrame(
+        {**readings, "arch": np.array(list("abc"))[arch], "m": acts + noise[0], "acc": noise[1] - acts}
+    )
+
+
 def grid(rng, n=200):
     """Five learning rates, a decade apart and best in the middle, beside a loss that acts along a line."""
     decade, loss = rng.integers(-2, 3, n), rng.normal(size=n)
@@ -98,6 +108,13 @@ if __name__ == "__main__":
     share("metric audit: false support, 6×5 clusters", clustered, 0.07, cluster="cluster")
     share("metric audit: false support, noisy re-reading with a twin", reread, 0.10, twin="again")
     share("metric audit: false support, curved loss, noisy twins, n=300", bent, 0.07, twin="again")
+    share(
+        "metric audit: false support, another slope of the loss in each category, noisy twins, n=200",
+        sloped,
+        0.07,
+        twin="again",
+        controls=["arch"],
+    )
     share("metric audit: false support, a grid of five rates, n=200", grid, 0.07, controls=["lr"])
     for factors, low in (("positive", 0.1), ("centred", -0.45)):
         for noise in (0.0, 0.4):

@@ -209,7 +209,10 @@ class MetricAudit:
         metric, target, first, second = (
             frame[name].to_numpy(float) for name in (claim.metric, claim.target, claim.baseline, claim.twin)
         )
-        return twin_test(metric, target, first, second, confounder_matrix(frame, others), codes)
+        given = {name: confounder_matrix(frame, [name]) for name in others}
+        names = [name for name, columns in given.items() for _ in columns.T]
+        controls = np.column_stack([np.empty((len(frame), 0)), *given.values()])
+        return twin_test(metric, target, first, second, controls, codes, [claim.baseline, *names])
 
     def _groups(self) -> list[dict[str, Any]]:
         """The compatibility statistics within each group, the group's own column no longer a control."""

@@ -146,16 +146,23 @@ class Decision:
         return replace(reason, sentence=sentence, status="not counted", fires=False)
 
     def _bend(self, twin: TwinTest) -> Reason:
-        """Fires if metric and target both bend with what the readings share, which the twin test takes for
-        straight; whether it fires or not, it finds no association."""
-        text = f"curved effects of {self.claim.baseline} on metric and target"
-        if math.isnan(twin.curvature):
+        """Fires if metric and target both bend with what the readings share or with the other controls, all
+        of which the twin test takes for straight; whether it fires or not, it finds no association."""
+        loss, uneven = self.claim.baseline, twin.unevenness
+        text, least, next_step = f"curved effects of {loss} on metric and target", twin.curvature, ""
+        if uneven is not None and not least < self.alpha:
+            text, least = f"{text}, or uneven ones of other controls", float(np.minimum(least, uneven))
+        if math.isnan(least):
             return self._missing("bend", text)
-        bent = twin.curvature < self.alpha
-        sentence = f"{text}: p = {twin.curvature:.2g}" + (
-            ", found: through noisy readings they cannot be told from news." if bent else ", not found."
+        bent = least < self.alpha
+        if bent and least != twin.curvature:
+            text, next_step = _told_of(twin.uneven, loss)
+        sentence = f"{text}: p = {least:.2g}" + (
+            f", found: through noisy readings they cannot be told from news.{next_step}"
+            if bent
+            else ", not found."
         )
-        return Reason("bend", "bend", bent, None, self.alpha, sentence, detail={"p": twin.curvature})
+        return Reason("bend", "bend", bent, None, self.alpha, sentence, detail={"p": least})
 
     def _rest(self, best: LearnerTest) -> Reason:
         """Fires if the controls predict nearly all of the metric: no learner finds a function of several
@@ -187,3 +194,15 @@ class Decision:
 
     def _wrong_sign(self, r: float) -> bool:
         return self.claim.direction is not None and (r > 0) != (self.claim.direction == "positive")
+
+
+def _told_of(uneven: Sequence[str], loss: str | None) -> tuple[str, str]:
+    """What acts unevenly, and what to do about it."""
+    others = " and ".join(name for name in uneven if name != loss)
+    if loss in uneven:
+        text = f"effects of {loss} on metric and target that differ with {others}"
+    elif len(uneven) > 1:
+        text = f"effects on metric and target that {others} have together"
+    else:
+        text = f"curved effects of {others} on metric and target"
+    return text, f" Audit rows that are alike in {others} by themselves."
