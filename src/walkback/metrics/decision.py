@@ -17,7 +17,7 @@ from walkback.core.verdict import Outcome, Reason
 from walkback.metrics.admissible import Claim
 from walkback.metrics.clusters import ClusterTest
 from walkback.metrics.compat import Partial
-from walkback.metrics.crossfit import CrossFit, LearnerTest
+from walkback.metrics.crossfit import LEARNERS, CrossFit, LearnerTest
 from walkback.metrics.fisher import Tost, minimum_detectable, tost
 from walkback.metrics.twin import TwinTest
 
@@ -83,29 +83,41 @@ class Decision:
         return (*reasons, self._equivalence(same, found.units, found.partial.k))
 
     def decide(self, found: Findings, reasons: Sequence[Reason]) -> tuple[Outcome, str]:
+        """The first row that holds. What is missing agrees with nothing and leaves no doubt out."""
         tests = [reason for reason in reasons if reason.check not in NO_TESTS]
         counted = [reason for reason in tests if reason.status == "ok"]
-        sure = not any(reason.fires for reason in reasons if reason.check in DOUBTS)
+        doubts = [reason.fires for reason in reasons if reason.check in DOUBTS]
+        controlled = any(reason.check in LEARNERS for reason in counted)
+        whole = controlled and all(reason.status != "missing" for reason in tests)
+        sure = whole and all(doubt is False for doubt in doubts)
+        finds = [reason.fires is False for reason in counted]
         every = [reason.detail["sign"] for reason in counted]
-        signs = set(every) - {0.0}
-        agree = sure and len(signs) == 1 and all(reason.fires is False for reason in tests)
-        significant = bool(counted) and all(reason.detail.get("p", 1) < self.alpha for reason in counted)
+        opposite = len(set(every) - {0.0}) > 1
+        significant = bool(counted) and all(reason.detail["p"] < self.alpha for reason in counted)
+        agree = sure and all(finds) and not opposite
         wrong = sure and significant and all(map(self._wrong_sign, every))
-        if agree and found.units >= LEAST_ROWS:
-            noisy = self.claim.baseline is not None and self.claim.twin is None
-            return Outcome.INDEPENDENT, "INDEPENDENT" + (" (of this reading of the loss)" if noisy else "")
-        if wrong and found.units >= LEAST_ROWS:
-            return Outcome.FAIL, "FAIL(wrong sign)"
-        if all(same.equivalent for same in found.equivalence(self.delta, self.alpha)):
-            silent = abs(found.partial.raw) < self.delta and not found.partial.raw_p < self.alpha
-            return Outcome.PROXY, "PROXY" + (" (silent with and without the controls)" if silent else "")
-        if agree:
-            return Outcome.INCONCLUSIVE, f"INCONCLUSIVE (fewer than {LEAST_ROWS} independent rows)"
-        if len(signs) > 1 and significant:
-            return Outcome.INCONCLUSIVE, "INCONCLUSIVE (the tests find opposite signs)"
-        found_some = any(reason.fires is False for reason in counted)
-        sensitive = found_some and (any(reason.fires for reason in counted) or not sure)
-        return Outcome.INCONCLUSIVE, "INCONCLUSIVE" + (" (nuisance-sensitive)" if sensitive else "")
+        enough = found.units >= LEAST_ROWS
+        small = controlled and all(same.equivalent for same in found.equivalence(self.delta, self.alpha))
+        silent = abs(found.partial.raw) < self.delta and not found.partial.raw_p < self.alpha
+        noisy = self.claim.baseline is not None and self.claim.twin is None
+        sensitive = any(finds) and (not all(finds) or any(doubts))
+        few = f"INCONCLUSIVE (fewer than {LEAST_ROWS} independent rows)"
+        rows = (
+            (agree and enough and noisy, Outcome.INDEPENDENT, "INDEPENDENT (of this reading of the loss)"),
+            (agree and enough, Outcome.INDEPENDENT, "INDEPENDENT"),
+            (wrong and enough, Outcome.FAIL, "FAIL(wrong sign)"),
+            (small and silent, Outcome.PROXY, "PROXY (silent with and without the controls)"),
+            (small, Outcome.PROXY, "PROXY"),
+            (agree, Outcome.INCONCLUSIVE, few),
+            (
+                opposite and significant,
+                Outcome.INCONCLUSIVE,
+                "INCONCLUSIVE (the tests find opposite signs)",
+            ),
+            (sensitive, Outcome.INCONCLUSIVE, "INCONCLUSIVE (nuisance-sensitive)"),
+            (True, Outcome.INCONCLUSIVE, "INCONCLUSIVE"),
+        )
+        return next((outcome, words) for holds, outcome, words in rows if holds)
 
     def _reason(self, check: str, r: float, p: float, text: str, z: float | None = None) -> Reason:
         """A test fires if it does not find the association, or finds it with the wrong sign.
@@ -140,7 +152,7 @@ class Decision:
 
     def _learner(self, test: LearnerTest) -> Reason:
         reason = self._reason(test.learner, test.r, test.p, f"out of fold, {test.learner} control")
-        if test.eligible:
+        if test.eligible or reason.status == "missing":
             return reason
         sentence = reason.sentence[:-1] + "; it predicts worse than the best learner and does not count."
         return replace(reason, sentence=sentence, status="not counted", fires=False)
