@@ -131,6 +131,7 @@ ROWS = {
     "unevenness missing": (found(twin=replace(TWIN, unevenness=math.nan)), TWINNED, "INCONCLUSIVE"),
     "rest missing": (found(learners=(replace(BIG, left=math.nan),)), CLAIM, "INCONCLUSIVE"),
     "ranks missing": (found(permuted=math.nan), CLAIM, "INCONCLUSIVE"),
+    "ranks missing, small": (found(0.0, 0.9, permuted=math.nan), CLAIM, "INCONCLUSIVE"),
     "every learner missing": (found(learners=(LOST,)), CLAIM, "INCONCLUSIVE"),
     "every learner missing, wrong sign": (found(learners=(LOST,)), NEGATIVE, "INCONCLUSIVE"),
     "every learner missing, small": (found(0.0, 0.9, learners=(LOST,)), CLAIM, "INCONCLUSIVE"),

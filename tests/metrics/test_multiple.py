@@ -52,6 +52,12 @@ def test_max_t_equals_the_step_down_loop(seed):
     np.testing.assert_allclose(max_t(observed, null), slow_max_t(observed, null))
 
 
+def test_a_draw_that_is_not_known_counts_as_at_least_as_far():
+    null = np.zeros((9, 2))
+    null[:4, 0] = np.nan
+    np.testing.assert_allclose(max_t(np.array([2.0, 1.0]), null), [0.5, 0.5])
+
+
 def test_max_t_skips_tests_without_a_statistic():
     rng = np.random.default_rng(0)
     observed, null = np.array([2.0, np.nan, 0.3]), rng.normal(size=(50, 3))

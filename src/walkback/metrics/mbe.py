@@ -21,7 +21,8 @@ class MBEReport:
     """The fields of mbe-eval 0.1.0, and `verdict`, which is what to quote.
 
     `is_loss_proxy` is, as there, nothing but `partial_p > alpha`: it calls the absence of evidence a proxy,
-    and misses exact ones whose rounding noise correlates.
+    and misses exact ones whose rounding noise correlates. Where `partial_p` is not known (a refused audit,
+    or nothing left to correlate) it is None.
     """
 
     metric_name: str
@@ -30,7 +31,7 @@ class MBEReport:
     absolute_p: float
     partial_r: float
     partial_p: float
-    is_loss_proxy: bool
+    is_loss_proxy: bool | None
     verdict: Verdict
 
 
@@ -76,7 +77,7 @@ class MBEEvaluator:
             whole = np.isfinite(metric) & np.isfinite(baseline) & np.isfinite(target)
             part = partial_spearman(metric[whole], target[whole], ranks(baseline[whole]).reshape(-1, 1))
             found = (part.raw, part.raw_p, part.partial, part.p)
-        proxy = not found[3] <= alpha
+        proxy = None if math.isnan(found[3]) else found[3] > alpha
         return MBEReport(self.metric_name, self.baseline_name, *found, is_loss_proxy=proxy, verdict=verdict)
 
 
@@ -117,11 +118,13 @@ def _draw(columns: dict[str, Sequence[object]], report: MBEReport, folder: Path)
     left, right = figure.subplots(1, 2)
     left.scatter(columns["metric"], columns["target"], s=14, color="#0072b2", alpha=0.7)
     left.set(xlabel=report.metric_name, ylabel="target")
-    shown = [abs(report.absolute_r), abs(report.partial_r)]
-    right.bar(
-        ["alone", f"given {report.baseline_name}"], np.nan_to_num(shown), color=["#0072b2", "#d55e00"]
-    )
-    right.set(ylim=(0, 1), ylabel="|Spearman|", title=report.verdict.verdict)
+    for place, (r, color) in enumerate([(report.absolute_r, "#0072b2"), (report.partial_r, "#d55e00")]):
+        if math.isnan(r):
+            right.text(place, 0.02, "not known", ha="center")
+        else:
+            right.bar(place, abs(r), color=color)
+    right.set_xticks([0, 1], ["alone", f"given {report.baseline_name}"])
+    right.set(xlim=(-0.6, 1.6), ylim=(0, 1), ylabel="|Spearman|", title=report.verdict.verdict)
     folder.mkdir(parents=True, exist_ok=True)
     name = "".join(char if char.isalnum() else "_" for char in report.metric_name).strip("_").lower()
     figure.savefig(folder / f"{name or 'metric'}_mbe_report.png", dpi=150)

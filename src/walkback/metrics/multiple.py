@@ -185,8 +185,8 @@ def _tail(observed: Array, null: Array) -> Array:
 
 
 def _reach(null: Array) -> Array:
-    """|T| of null draws, zero where a draw has none; infinite stays infinite, so a perfect draw counts."""
-    return np.where(np.isnan(null), 0.0, np.abs(null))
+    """|T| of null draws, infinite where a draw has none: what is not known counts as at least as far."""
+    return np.where(np.isnan(null), np.inf, np.abs(null))
 
 
 def _student(r: Array, free: int) -> Array:

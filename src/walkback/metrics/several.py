@@ -43,10 +43,16 @@ def audit_all(
     baseline: str | None = None,
     controls: Sequence[str] = (),
     *,
+    twin: str | None = None,
+    cluster: str | None = None,
+    group: str | None = None,
+    direction: str | None = None,
+    delta: float = 0.2,
+    alpha: float = 0.05,
+    seed: int = 0,
     canon: bool = False,
     simulated: int = 0,
     on_progress: Progress = lambda what, done, total: None,
-    **options: Any,
 ) -> Audits:
     """One `MetricAudit` per metric; corrections over all of them, from permutations that they share.
 
@@ -55,24 +61,35 @@ def audit_all(
     if not metrics:
         raise BadInput("Name at least one metric.")
     audits = {
-        name: MetricAudit(frame, name, target, baseline, _without(controls, name, metrics), **options)
+        name: MetricAudit(
+            frame,
+            name,
+            target,
+            baseline,
+            _without(controls, name, metrics),
+            twin=twin,
+            cluster=cluster,
+            group=group,
+            direction=direction,
+            delta=delta,
+            alpha=alpha,
+            seed=seed,
+        )
         for name in metrics
     }
     fitted = _fit_together(audits)
     verdicts = {name: audit.run(fitted.get(name)) for name, audit in audits.items()}
     tested = [name for name, verdict in verdicts.items() if verdict.evidence.get("tests")]
     confounders = list(dict.fromkeys([*([baseline] if baseline else []), *controls]))
-    adjusted, by_group = _corrections(
-        frame, [audits[name] for name in tested], confounders, options.get("group")
-    )
+    adjusted, by_group = _corrections(frame, [audits[name] for name in tested], confounders, group)
     others = {name: audit.canon() for name, audit in audits.items()} if canon else {}
     rates = {
         name: simulate(
             frame,
             audits[name].claim,
             runs=simulated,
-            delta=audits[name].delta,
-            alpha=audits[name].alpha,
+            delta=delta,
+            alpha=alpha,
             on_progress=on_progress,
         )
         for name in (tested if simulated else ())
@@ -107,12 +124,12 @@ def _corrections(
     audits = [audit for audit in tested if audit.claim.metric not in confounders]
     if not audits:
         return {}, {}
-    target, cluster = audits[0].claim.target, audits[0].claim.cluster
+    target, cluster, seed = audits[0].claim.target, audits[0].claim.cluster, audits[0].seed
     metrics, least = [audit.claim.metric for audit in audits], len(confounders) + 10
     shared = frame.iloc[sorted(set.intersection(*(set(audit.admitted.rows) for audit in audits)))]
     rows = in_one_order(shared, [target, *confounders])
     rows = rows if len(rows) >= least else rows[:0]
-    whole = _adjust(rows, metrics, target, confounders, cluster, {"": np.ones(len(rows), dtype=bool)})
+    whole = _adjust(rows, metrics, target, confounders, cluster, {"": np.ones(len(rows), dtype=bool)}, seed)
     adjusted = {name: found[""] for name, found in whole.items()}
     if group is None:
         return adjusted, {}
@@ -121,7 +138,7 @@ def _corrections(
     values = [value for value, _ in rows.groupby(group, sort=True)]
     masks = {f"{group}={value}": (rows[group] == value).to_numpy() for value in values}
     others = [name for name in confounders if name != group]
-    return adjusted, _adjust(rows, metrics, target, others, cluster, masks)
+    return adjusted, _adjust(rows, metrics, target, others, cluster, masks, seed)
 
 
 def _adjust(
@@ -131,6 +148,7 @@ def _adjust(
     confounders: Sequence[str],
     cluster: str | None,
     groups: Mapping[str, Mask],
+    seed: int,
 ) -> dict[str, dict[str, Adjusted]]:
     """By metric and group; a single test needs no correction, and rows that are too few allow none."""
     if rows.empty or len(metrics) * len(groups) < 2:
@@ -139,7 +157,7 @@ def _adjust(
         rows[list(metrics)].to_numpy(float),
         rows[target].to_numpy(float),
         design(rows, confounders),
-        rng=np.random.default_rng(0),
+        rng=np.random.default_rng(seed),
         draws=DRAWS,
         clusters=None if cluster is None else rows[cluster].astype(str).to_numpy(),
         groups=list(groups.values()),

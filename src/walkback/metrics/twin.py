@@ -126,8 +126,8 @@ def _unevenness(
         found += [(each * len(tried), parts[index]) for each, index in zip(p, tried, strict=True)]
     if not found:
         return None, ()
-    least, parts = found[int(np.argmin([p for p, _ in found]))]  # NaN, if one of them is
-    return float(np.minimum(least, 1)), tuple(dict.fromkeys(names[part] for part in parts if names))
+    least, which = found[int(np.argmin([p for p, _ in found]))]  # NaN, if one of them is
+    return float(np.minimum(least, 1)), tuple(dict.fromkeys(names[part] for part in which if names))
 
 
 def _true_variance(column: Array, a: Array, b: Array) -> float:
