@@ -21,7 +21,7 @@ from walkback.metrics.admissible import Claim, confounder_matrix, is_monotone_co
 from walkback.metrics.compat import classify, partial_spearman, ranks
 from walkback.metrics.crossfit import LEARNERS, CrossFit, FitTask, cross_fit, fold_rows
 from walkback.metrics.decision import Decision, Findings
-from walkback.metrics.ledger import design, drop_repeats, read_tables
+from walkback.metrics.ledger import design, drop_repeats, read_tables, same_runs
 from walkback.metrics.multiple import permutation_battery
 from walkback.metrics.several import audit_all
 from walkback.metrics.simulate import Truth, simulate
@@ -188,6 +188,21 @@ REFUSALS = {
     "run ids": (lambda t: t.assign(run=[f"r{i}" for i in t.index]), {"controls": ["run"]}, "unique id"),
     "no freedom": (lambda t: t.head(7), {}, "degrees of freedom"),
     "the target": (lambda t: t.assign(m=2 * t.acc), {}, "function of the target"),
+    "a control that is the target": (
+        lambda t: t.assign(c=-t.acc),
+        {"controls": ["c"]},
+        "The target acc is an exact function of control c:",
+    ),
+    "controls that add up to the target": (
+        lambda t: t.assign(c=t.acc - 2 * t.loss),
+        {"controls": ["c"]},
+        "exact function of control loss, c:",
+    ),
+    "a baseline that is the target": (
+        lambda t: t.assign(acc=2 * t.loss + 1),
+        {},
+        "exact function of the baseline loss:",
+    ),
     "five clusters": (lambda t: t.assign(c=t.index % 5), {"cluster": "c"}, "5 clusters"),
 }
 
@@ -319,6 +334,21 @@ def test_several_metrics_are_corrected_for_each_other():
     for name, found in audits.adjusted.items():
         assert found["p"] <= found["bh"] + 1e-12 <= found["max_t"] + 0.5, name
     assert sum(found["max_t"] < 0.05 for found in audits.adjusted.values()) == 1
+
+
+@pytest.mark.parametrize("metric", [np.ones(40), np.arange(40.0)])
+def test_the_drop_in_calls_nothing_a_proxy_of_which_no_p_is_known(metric, tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    told, bars = [], []
+    monkeypatch.setattr(Axes, "text", lambda self, x, y, words, **how: told.append((x, words)))
+    monkeypatch.setattr(Axes, "bar", lambda self, x, height, **how: bars.append((x, height)))
+    loss, acc = np.arange(40.0), np.random.default_rng(0).normal(size=40)
+    report = MBEEvaluator().evaluate(metric, loss, acc, output_dir=str(tmp_path))
+    assert math.isnan(report.partial_p) and report.is_loss_proxy is None
+    known = not math.isnan(report.absolute_r)
+    assert told == [(place, "not known") for place in ([1] if known else [0, 1])]
+    assert bars == ([(0, abs(report.absolute_r))] if known else [])
 
 
 def test_the_drop_in_has_the_originals_fields_and_a_verdict(tmp_path, capsys):
@@ -517,6 +547,14 @@ def test_groups_are_corrected_for_all_metrics_and_groups():
     assert small == {"arch=vit"} and audits.by_group["noise"]["arch=vit"]["max_t"] > 0.05
     plain = audit_all(frame, ["m", "noise"], "acc", "loss", ["arch"])
     assert plain.by_group == {} and plain.adjusted == audits.adjusted != {}
+
+
+def test_the_seed_of_several_audits_is_that_of_their_corrections_too():
+    frame = table(12).assign(noise=np.random.default_rng(0).normal(size=150))
+    found = [audit_all(frame, ["m", "noise"], "acc", "loss", seed=seed).adjusted for seed in (5, 5, 0)]
+    assert found[0] == found[1] != found[2]
+    with pytest.raises(TypeError, match="no_such"):
+        audit_all(frame, ["m"], "acc", no_such=1)
 
 
 def test_one_metric_in_several_groups_is_corrected_too_and_shown(tmp_path, monkeypatch, capsys):
@@ -765,13 +803,30 @@ def test_corrections_count_the_rows_that_all_audits_count():
     assert {adjusted["n"] for adjusted in found.adjusted.values()} == {259}
 
 
-def test_without_ranks_nothing_is_a_proxy():
-    frame = table(1, n=200)
-    frame["acc"] = 2 * frame["loss"] + 1
-    verdict = MetricAudit(frame, "m", "acc", "loss").run()
-    ranks = next(reason for reason in verdict.reasons if reason.check == "ranks")
-    assert ranks.status == "missing" and verdict.outcome is Outcome.INCONCLUSIVE
-    assert not verdict.evidence["equivalence"]["equivalent"]
+def measured_again(seed: int, runs: int, effect: float = 0.0) -> pd.DataFrame:
+    """Every run four times: the same loss and target, and a metric that differs by its noise alone."""
+    once = table(seed, n=runs, effect=effect).assign(lr=np.random.default_rng([seed, 1]).normal(size=runs))
+    again = pd.concat([once] * 4, ignore_index=True)
+    return again.assign(m=again.m + 1e-6 * np.random.default_rng([seed, 2]).normal(size=4 * runs))
+
+
+def test_a_run_that_is_measured_four_times_is_one_run():
+    verdict = MetricAudit(measured_again(0, 60, effect=0.7), "m", "acc", "loss", ["lr"]).run()
+    assert verdict.verdict == "INCONCLUSIVE (fewer than 100 independent rows)"
+    assert any(note.startswith("240 rows are 60 runs:") for note in verdict.notes)
+    assert verdict.evidence["n"] == 240 and verdict.evidence["tests"]["clusters"]["clusters"] == 60
+    many = MetricAudit(measured_again(0, 110, effect=0.7), "m", "acc", "loss", ["lr"]).run()
+    assert many.outcome is Outcome.INDEPENDENT
+
+
+def test_runs_that_share_few_values_by_chance_are_runs_of_their_own():
+    rng = np.random.default_rng(0)
+    coarse = pd.DataFrame({"acc": rng.integers(9, size=200), "lr": rng.choice([0.1, 0.01, 0.001], 200)})
+    assert same_runs(coarse, ["acc"]) is None and same_runs(coarse, ["acc", "lr"]) is None
+    fine = measured_again(0, 60)
+    assert same_runs(fine, ["acc"]) is None, "one column may agree by chance"
+    assert same_runs(fine, ["acc", "loss"]).max() == 59
+    assert same_runs(pd.concat([fine[:60], fine[:3]]), ["acc", "loss"]) is None, "a tenth is let pass"
 
 
 @pytest.mark.parametrize("role", ["metric", "target", "baseline", "twin", "cluster"])

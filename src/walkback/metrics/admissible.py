@@ -20,6 +20,7 @@ from walkback.metrics.ledger import (
     is_number,
     one_hot,
     repeated_runs,
+    same_runs,
 )
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Admitted:
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=())
     repeated: int = 0  # rows left out because they repeat another
+    runs: NDArray[np.int64] | None = None  # the run of every row, where some are measured several times
 
 
 def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admitted:
@@ -110,9 +112,16 @@ def admit(frame: pd.DataFrame, claim: Claim, seed: str | None = "seed") -> Admit
     rows, warnings = once.index.to_numpy(), _warnings(dropped, duplicates, len(complete) - len(once))
     warnings += _text_controls(once, claim)
     once = once.reset_index(drop=True)
-    refusals = _sizes(once, claim) or _designs(once, claim)
+    refusals = _sizes(once, claim) or _designs(once, claim) or _leaks(once, claim)
     left_out = len(complete) - len(once)
-    return Admitted(once, rows, dropped, duplicates, tuple(refusals), tuple(warnings), left_out)
+    runs = None if refusals else same_runs(once, [claim.target, *claim.predictors])
+    if runs is not None:
+        warnings.append(
+            f"{len(once)} rows are {runs.max() + 1} runs: the others equal one of these in all but "
+            f"{claim.metric}. Measuring a run again makes no new run: "
+            + ("name the run as the cluster." if claim.cluster else "each run counts as one cluster.")
+        )
+    return Admitted(once, rows, dropped, duplicates, tuple(refusals), tuple(warnings), left_out, runs)
 
 
 def _check_names(frame: pd.DataFrame, claim: Claim) -> None:
@@ -199,6 +208,18 @@ def _designs(frame: pd.DataFrame, claim: Claim) -> list[str]:
     return found
 
 
+def _leaks(frame: pd.DataFrame, claim: Claim) -> list[str]:
+    """A target that the confounders give exactly leaves nothing for any metric to tell."""
+    source = _source(frame, claim.target, claim.confounders, claim.confounders)
+    if source is None:
+        return []
+    role = "the baseline" if source == claim.baseline else "control"
+    return [
+        f"The target {claim.target} is an exact function of {role} {source}: it leaves nothing that a "
+        "metric could tell. Leave it out, or name another target."
+    ]
+
+
 def _too_many_levels(column: pd.Series, n: int) -> str:
     levels = f"The control {column.name} has {column.nunique()} categories for {n} rows"
     if _kind(column) == AS_TEXT:
@@ -260,15 +281,19 @@ def _spread(values: Array) -> float:
 
 def exact_source(frame: pd.DataFrame, claim: Claim) -> str | None:
     """What the metric is a function of, to rounding: a monotone one of one column, or linear in all."""
-    metric = frame[claim.metric].to_numpy(float)
-    for name in (*claim.confounders, claim.target):
-        if is_number(frame[name]) and is_monotone_copy(metric, frame[name].to_numpy(float)):
+    return _source(frame, claim.metric, (*claim.confounders, claim.target), claim.confounders)
+
+
+def _source(frame: pd.DataFrame, column: str, single: Sequence[str], all_of: Sequence[str]) -> str | None:
+    values = frame[column].to_numpy(float)
+    for name in single:
+        if is_number(frame[name]) and is_monotone_copy(values, frame[name].to_numpy(float)):
             return name
-    matrix = np.column_stack([np.ones(len(frame)), confounder_matrix(frame, claim.confounders)])
-    metric = metric / max(float(np.abs(metric).max()), 1e-300)
-    left = metric - matrix @ np.linalg.lstsq(matrix, metric, rcond=None)[0]
-    if claim.confounders and float(np.sqrt((left**2).mean())) <= EXACT * _spread(metric):
-        return ", ".join(claim.confounders)
+    matrix = np.column_stack([np.ones(len(frame)), confounder_matrix(frame, all_of)])
+    values = values / max(float(np.abs(values).max()), 1e-300)
+    left = values - matrix @ np.linalg.lstsq(matrix, values, rcond=None)[0]
+    if all_of and float(np.sqrt((left**2).mean())) <= EXACT * _spread(values):
+        return ", ".join(all_of)
     return None
 
 

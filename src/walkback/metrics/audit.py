@@ -198,7 +198,7 @@ class MetricAudit:
 
     def _codes(self, frame: pd.DataFrame) -> NDArray[np.int64] | None:
         if self.claim.cluster is None:
-            return None
+            return self.admitted.runs
         return np.unique(frame[self.claim.cluster].astype(str), return_inverse=True)[1].astype(np.int64)
 
     def _twin(self, frame: pd.DataFrame, codes: NDArray[np.int64] | None) -> TwinTest | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
+FEW_REPEATS = 0.1  # of the rows: so many equal another by rounding
 MISSING = ("", "NA", "N/A", "nan", "NaN")  # not None or null, which may be the name of a category
 
 
@@ -129,6 +130,18 @@ def drop_repeats(frame: pd.DataFrame, columns: Sequence[str], measured: Sequence
     once = frame.drop_duplicates(list(columns))
     fine = any(2 * once[name].nunique() > len(once) for name in measured)
     return once if fine else frame
+
+
+def same_runs(frame: pd.DataFrame, columns: Sequence[str]) -> NDArray[np.int64] | None:
+    """The run of every row, where more than a tenth of the rows equal another in all of `columns`.
+
+    Rows agree by chance in what has few values. They are one run only where each of two columns by itself
+    tells more than half of the runs apart: two such columns do not agree by chance.
+    """
+    runs = frame.groupby(list(columns), sort=False, observed=True).ngroup().to_numpy(np.int64)
+    count = int(runs.max()) + 1
+    fine = sum(2 * frame[name].nunique() > count for name in columns)
+    return runs if fine >= 2 and count < (1 - FEW_REPEATS) * len(frame) else None
 
 
 def design(frame: pd.DataFrame, controls: Sequence[str]) -> Array:
