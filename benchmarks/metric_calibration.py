@@ -74,6 +74,13 @@ def grid(rng, n=200):
     )
 
 
+def distance(rng, n=200):
+    """How far a loss and a rate lie apart acts on metric and target: a kink along a diagonal."""
+    loss, rate = rng.normal(size=(2, n))
+    acts, noise = np.abs(loss - rate), 0.4 * rng.normal(size=(2, n))
+    return pd.DataFrame({"loss": loss, "lr": rate, "m": acts + noise[0], "acc": noise[1] - acts})
+
+
 def product(rng, noise, low, n=300):
     """A loss and two rates act by their product, on metric and target; `noise` is the metric's own.
     From a `low` end below zero the factors change their sign."""
@@ -116,6 +123,7 @@ if __name__ == "__main__":
         controls=["arch"],
     )
     share("metric audit: false support, a grid of five rates, n=200", grid, 0.07, controls=["lr"])
+    share("metric audit: false support, distance of two controls, n=200", distance, 0.07, controls=["lr"])
     for factors, low in (("positive", 0.1), ("centred", -0.45)):
         for noise in (0.0, 0.4):
             share(
