@@ -310,3 +310,68 @@ def test_outputs_that_cannot_be_told_apart_are_refused_where_no_head_is_known(da
     with pytest.raises(NotApplicable, match="no head is known that made one of them"):
         FAProtocol(pair, *data).run()
     assert FAProtocol(pair, *data, head="classifier").run()["verdict"] == "INCOMPLETE(D3)"
+
+
+class Branch(nn.Module):
+    """A block that returns its branch alone: the skip is the model's."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(16), nn.Linear(16, 16)
+
+    def forward(self, h):
+        return torch.relu(self.linear(self.norm(h)))
+
+
+class SkipOutside(nn.Module):
+    """h ← scale·(h + block(h)), and what the head is given of it."""
+
+    def __init__(self, scale=1.0, read=lambda h: h):
+        super().__init__()
+        self.stem, self.out_ln, self.out_head = nn.Linear(12, 16), nn.LayerNorm(16), nn.Linear(16, 5)
+        self.blocks = nn.ModuleList(Branch() for _ in range(3))
+        self.scale, self.read = scale, read
+
+    def stream(self, x):
+        states = [self.stem(x)]
+        for block in self.blocks:
+            states.append(self.scale * (states[-1] + block(states[-1])))
+        return states
+
+    def forward(self, x):
+        return self.out_head(self.out_ln(self.read(self.stream(x)[-1])))
+
+
+def growth_written_out(model, x):
+    norms = [h.norm(dim=1) for h in model.stream(x)]
+    return max((above / below).median().item() for below, above in zip(norms, norms[1:], strict=False))
+
+
+@pytest.mark.parametrize("scale, fires", [(1e3, True), (1.0, False)])
+def test_where_blocks_return_their_branch_d1_follows_the_stream_that_the_model_adds_up(data, scale, fires):
+    torch.manual_seed(0)
+    model = SkipOutside(scale)
+    with torch.no_grad():
+        model.blocks[0].linear.weight.mul_(1e-2 if scale == 1 else 1e2)  # tells branches from the stream
+        model.blocks[0].linear.bias.zero_()
+    verdict = FAProtocol(model, *data, rule="bp", baseline=0.01).run()
+    scale_reason = verdict.reasons[0]
+    assert scale_reason.fires is fires
+    assert scale_reason.value == pytest.approx(growth_written_out(model, data[0]), rel=1e-2)
+    assert any("D1 is of what each block receives" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize("unknown", ["no head is named", "the head is given something smaller"])
+def test_where_the_stream_after_the_last_block_cannot_be_told_d1_is_not_applicable(data, unknown):
+    torch.manual_seed(0)
+    model = SkipOutside(1e3)
+    if unknown == "no head is named":
+        model.norm_, model.classifier = model.out_ln, model.out_head
+        del model.out_ln, model.out_head
+        model.forward = lambda x: model.classifier(model.norm_(model.stream(x)[-1]))
+    else:
+        model.out_ln, model.out_head, model.read = nn.Identity(), nn.Linear(8, 5), lambda h: h[:, :8]
+    verdict = FAProtocol(model, *data, rule="bp", baseline=0.01).run()
+    assert verdict["verdict"] == "INCOMPLETE(D1)"
+    assert "is not applicable" in verdict.reasons[0].sentence
+    assert any("what leaves the last block cannot be told" in note for note in verdict.notes)

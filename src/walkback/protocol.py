@@ -91,10 +91,11 @@ class FAProtocol:
         with self.net.evaluating(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             trace = self.net.probe(self.x, self.y)
-            table = measure_light(trace, self._credits(trace), epoch=0)
+            correct = correct_rows(trace.logits, trace.labels).flatten().cpu().numpy()
+            credits = self._credits(trace)
+            table = measure_light(trace, credits, epoch=0)
             if self.rule is not None:
                 measure_rule(self.rule, 0, table)
-        correct = correct_rows(trace.logits, trace.labels).flatten().cpu().numpy()
         accuracy = float(correct.mean()) if self.accuracy is None else self.accuracy
         table.add(0, "accuracy.test@1", accuracy)
         table.add(0, "loss.test@1", float(trace.losses.mean()))
@@ -107,10 +108,10 @@ class FAProtocol:
             net=type(self.net.model).__name__,
             fingerprint=fingerprint(self.net),
             label="the model" if self.rule is None else _rule_words(self.rule)["label"],
-            notes=self._notes(),
+            notes=(*self._feedback_note(), *_stream_note(trace)),
         )
 
-    def _notes(self) -> tuple[str, ...]:
+    def _feedback_note(self) -> tuple[str, ...]:
         if self.rule is None or self.rule.ready:
             return ()
         label = _rule_words(self.rule)["label"]
@@ -229,6 +230,23 @@ class Bundle(store.Bundle):
         status = {"state": "captured", "epoch": 0, "reason": ""}
         bundle.commit(members, status=status, environment=here(protocol.net.device))
         return cls(path, bundle._manifest)
+
+
+def _stream_note(trace: Trace) -> tuple[str, ...]:
+    """What is measured where something lies between the blocks, as a skip around a branch."""
+    if trace.contiguous:
+        return ()
+    found = (
+        "Blocks of this model do not receive exactly what the one before returned, as where the model "
+        "itself adds what a block returns to a residual stream. The reference and the credits are of what "
+        "each block returns"
+    )
+    if trace.stream is None:
+        return (
+            f"{found}, and D1 is not applicable: what leaves the last block cannot be told. Name what "
+            "receives it (out_ln=… or head=…), or put the skip into the block.",
+        )
+    return (f"{found}; D1 is of what each block receives, and of what the terminal norm or head does.",)
 
 
 def _rule_words(rule: Rule) -> dict[str, str]:

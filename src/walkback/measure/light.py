@@ -44,8 +44,15 @@ def measure_rule(rule: Rule, epoch: int, table: Measurements) -> None:
 
 
 def measure_scale(trace: Trace, epoch: int, table: Measurements) -> None:
-    """Norms of the states and their growth; growth in RMS, so that down-sampling is not growth."""
-    rows = [trace.rows(h) for h in trace.states]
+    """Norms of the states and their growth; growth in RMS, so that down-sampling is not growth.
+
+    Of the stream that flows from block to block, where the blocks return something else.
+    """
+    stream = trace.stream
+    if stream is None:
+        _scale_not_applicable(trace, epoch, table)
+        return
+    rows = [trace.rows(h) for h in stream]
     norms = [row_norms(exact(r)) for r in rows]
     rms = [norm / r.shape[1] ** 0.5 for norm, r in zip(norms, rows, strict=True)]
     for layer, norm in enumerate(norms):
@@ -56,7 +63,7 @@ def measure_scale(trace: Trace, epoch: int, table: Measurements) -> None:
     # max() of Python would drop a NaN that is not first.
     table.add(epoch, "scale.growth_max@1", float(torch.tensor(growth, dtype=torch.float64).amax()))
     table.add(epoch, "scale.growth_total@1", _median(rms[-1] / rms[0]))
-    top = exact(trace.states[-1])
+    top = exact(stream[-1])
     axis = feature_axis(top, trace.per_token)
     mean_part = row_norms(trace.rows(top.mean(dim=axis, keepdim=True))) * top.shape[axis] ** 0.5
     table.add(epoch, "scale.mean_part@1", _median(mean_part / norms[-1]))
@@ -122,6 +129,14 @@ def measure_alignment(
 
 def _scaled(trace: Trace, tensor: Tensor) -> ScaledRows:
     return ScaledRows.of(exact(trace.rows(tensor)))
+
+
+def _scale_not_applicable(trace: Trace, epoch: int, table: Measurements) -> None:
+    for layer in range(trace.depth + 1):
+        for name in ("state_norm", "growth") if layer else ("state_norm",):
+            table.add(epoch, f"scale.{name}@1", math.nan, layer, status="not_applicable")
+    for name in ("growth_max", "growth_total", "mean_part"):
+        table.add(epoch, f"scale.{name}@1", math.nan, status="not_applicable")
 
 
 def _alignment_not_applicable(layers: range, epoch: int, table: Measurements) -> None:

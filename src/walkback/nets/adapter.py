@@ -77,7 +77,12 @@ class Adapter:
     def trace(self, x: Batch, y: Tensor, wiring: Wiring) -> Trace:
         """One forward pass in the model's current mode, its graph cut as `wiring` says."""
         recorder = Recorder(self.blocks, cut_layers(wiring, self.depth), copies=wiring == "probe")
-        with torch.enable_grad(), recorder.attached():
+        reader = self.head if self.out_ln is None else self.out_ln
+        with (
+            torch.enable_grad(),
+            recorder.attached(),
+            given_to(reader if wiring == "probe" else None) as read,
+        ):
             logits = self.logits(x)
         recorder.check_complete()
         check_label_shape(logits, y)
@@ -92,6 +97,8 @@ class Adapter:
             calls=recorder.calls,
             contiguous=recorder.contiguous,
             replayable=recorder.replayable,
+            received=recorder.received,
+            read=read[0] if len(read) == 1 else None,
         )
 
     def logits(self, x: Batch) -> Tensor:
@@ -205,6 +212,25 @@ def outputs_of(module: nn.Module | None) -> Iterator[list[Any]]:
     handle = module.register_forward_hook(lambda module, args, output: made.append(output))
     try:
         yield made
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def given_to(module: nn.Module | None) -> Iterator[list[Tensor]]:
+    """The first floating-point tensor that a module receives each time it runs while this lasts."""
+    given: list[Tensor] = []
+    if module is None or isinstance(module, torch.jit.ScriptModule):
+        yield given
+        return
+
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        states = [thing for thing in arguments(args, kwargs).values() if is_state(thing)]
+        given.extend(state.detach().clone() for state in states[:1])  # it may work in place
+
+    handle = module.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield given
     finally:
         handle.remove()
 

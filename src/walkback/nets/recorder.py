@@ -26,7 +26,7 @@ class Recorder:
     """Forward hooks that note each state, and cut the graph where asked.
 
     With `copies` a block works on a copy of the state, so that one that begins in place cannot change
-    what was noted.
+    what was noted; and what each block received is noted too, where it is not the state before it.
     """
 
     def __init__(self, blocks: Sequence[nn.Module], cuts: Sequence[int], *, copies: bool) -> None:
@@ -35,6 +35,7 @@ class Recorder:
         self.passed: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.states: list[Tensor] = []
+        self.received: list[Tensor] = []
         self.calls: list[BlockCall] = []
 
     @contextlib.contextmanager
@@ -56,10 +57,14 @@ class Recorder:
             place = self._place_of_state(index, args, kwargs)
             self.calls.append(block_call(args, kwargs, place))
             self.replayable = self.replayable and is_plain((*args, *kwargs.values()))
+            given = arguments(args, kwargs)[place]
             if index > 0:
+                self._note_received(given)
                 return None
             self.first_place = place
-            return self.calls[0](self._pass_on(arguments(args, kwargs)[place]))
+            passed = self._pass_on(given)
+            self._note_received(passed)
+            return self.calls[0](passed)
 
         return note
 
@@ -68,6 +73,11 @@ class Recorder:
             return with_first_tensor(output, self._pass_on(first_tensor(output)))
 
         return note
+
+    def _note_received(self, given: Tensor) -> None:
+        if self.copies:
+            same = _is_same(given, self.passed[-1])
+            self.received.append(self.states[-1] if same else given.detach().clone())
 
     def _pass_on(self, h: Tensor) -> Tensor:
         layer = len(self.outputs)

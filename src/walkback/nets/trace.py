@@ -38,7 +38,8 @@ class Trace:
     - `cut` cuts everywhere: each block learns from its own credit only.
 
     `contiguous` says that every block received exactly what the one before it returned; `replayable`,
-    that no block was given an object, such as a cache, that may remember the pass.
+    that no block was given an object, such as a cache, that may remember the pass. `received` is what
+    each block was given, and `read` what the terminal norm was, or the head where there is none.
     """
 
     net: Adapter
@@ -51,6 +52,8 @@ class Trace:
     calls: Sequence[Any] = ()
     contiguous: bool = True
     replayable: bool = True
+    received: Sequence[Tensor] = ()
+    read: Tensor | None = None
 
     @property
     def depth(self) -> int:
@@ -64,6 +67,20 @@ class Trace:
     def per_token(self) -> bool:
         """Whether every token has a label of its own; the unit is then the token, else the sample."""
         return self.labels.dim() > 1
+
+    @cached_property
+    def stream(self) -> Sequence[Tensor] | None:
+        """What flows from block to block; None where what leaves the last block cannot be told.
+
+        The states, where every block receives what the one before it returned. Where it does not, as in
+        `h = h + block(h)`, a state is a branch, and the stream is what the blocks and the head receive.
+        """
+        if self.contiguous:
+            return self.states
+        if self.read is None or self.read.numel() != self.states[-1].numel():
+            return None  # as after pooling, or where no head is named
+        stream, lead = [*self.received, self.read], self.labels.shape
+        return stream if all(h.shape[: len(lead)] == lead for h in stream) else None
 
     @property
     def count(self) -> int:
