@@ -264,7 +264,10 @@ def test_a_buffer_that_a_forward_pass_counts_in_comes_back_as_it_was(made, batch
 
 def test_labels_of_another_width_are_the_same_items(made, batch, tmp_path):
     x, y = batch
-    frozen = Bundle.from_model(copy.deepcopy(made), x, y.int(), tmp_path / "b", role="baseline")
+    twin = copy.deepcopy(made)
+    with torch.no_grad():
+        next(twin.blocks.parameters()).mul_(1 + 1e-12)  # blocks of its own, and the same answers
+    frozen = Bundle.from_model(twin, x, y.int(), tmp_path / "b", role="baseline")
     found = FAProtocol(made, x, y, baseline=frozen).run()["diagnostics"]["D3_depth_utility"]
     assert found["value"] == 0.0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -344,7 +346,7 @@ class SkipOutside(nn.Module):
 
 def growth_written_out(model, x):
     norms = [h.norm(dim=1) for h in model.stream(x)]
-    return max((above / below).median().item() for below, above in zip(norms, norms[1:], strict=False))
+    return max((above / below).median().item() for below, above in itertools.pairwise(norms))
 
 
 @pytest.mark.parametrize("scale, fires", [(1e3, True), (1.0, False)])
@@ -375,3 +377,93 @@ def test_where_the_stream_after_the_last_block_cannot_be_told_d1_is_not_applicab
     assert verdict["verdict"] == "INCOMPLETE(D1)"
     assert "is not applicable" in verdict.reasons[0].sentence
     assert any("what leaves the last block cannot be told" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize("rule", ["frozen", "shallow"])
+def test_a_rule_that_is_a_baseline_gets_no_verdict_here_either(model, data, tmp_path, rule):
+    verdict = FAProtocol(model, *data, rule=rule, baseline=0.01).run()
+    assert verdict["verdict"] == "BASELINE" and verdict.chain == ()
+    bundle = Bundle.from_model(model, *data, tmp_path / rule, rule=rule)
+    assert bundle.card["rule"]["role"] == "baseline" and bundle.card["rule"]["label"] == rule
+    (stored,) = judge_bundles([bundle])
+    assert stored.verdict["verdict"] == "BASELINE"
+
+
+def test_a_model_is_not_its_own_baseline(model, data, tmp_path):
+    own = Bundle.from_model(model, *data, tmp_path / "self", role="baseline")
+    verdict = FAProtocol(model, *data, baseline=own).run()
+    assert verdict["verdict"] == "INCOMPLETE(D3)"
+    assert "are those of the audited model, weight for weight" in verdict.reasons[2].sentence
+    mine = Bundle.from_model(model, *data, tmp_path / "mine", label="mine")
+    (stored,) = judge_bundles([mine], [Bundle.open(own.path)])
+    assert stored.verdict.reasons[2].sentence == verdict.reasons[2].sentence
+
+
+def test_a_baseline_whose_blocks_were_never_frozen_is_told_beside_every_verdict_on_it(data, tmp_path):
+    run, other = (ResMLP(12, 5, depth=3, width=16) for _ in range(2))
+    thawed = Bundle.from_model(other, *data, tmp_path / "thawed", role="baseline")
+    frozen = Bundle.from_model(freeze_blocks(other), *data, tmp_path / "frozen", role="baseline")
+    mine = Bundle.from_model(run, *data, tmp_path / "mine", label="mine")
+    for baseline, told in ((thawed, True), (frozen, False)):
+        (stored,) = judge_bundles([mine], [baseline])
+        for verdict in (FAProtocol(run, *data, baseline=baseline).run(), stored.verdict):
+            assert any("were they frozen" in note for note in verdict.notes) is told
+
+
+@pytest.mark.parametrize(
+    ("fill", "words"), [(float("nan"), "not finite in 300 of 300 rows"), (0.0, "zero in 300 of 300 rows")]
+)
+def test_credits_without_a_direction_are_told_and_not_called_unmeasured(model, data, fill, words):
+    credits = [torch.full((300, 16), fill)] * 4
+    verdict = FAProtocol(model, *data, credits=credits, accuracy=0.9, baseline=0.1).run()
+    assert f"The credit of layers 0, 1, 2 and 3 is {words}." in verdict.notes
+    sentence = verdict.evidence["C_credit_direction"]["sentence"]
+    assert sentence == "The direction of the credit is not a number."
+    assert verdict.chain[0]["survives"] is (None if fill else False)
+    part = [torch.ones(300, 16) for _ in range(4)]
+    part[2][:7] = fill
+    notes = FAProtocol(model, *data, credits=part).run().notes
+    assert f"The credit of layer 2 is {words.replace('300', '7', 1)}." in notes
+
+
+def test_credits_that_change_the_trace_in_place_are_refused(model, data):
+    def careless(trace):
+        e = trace.error
+        e /= len(e)
+        return [torch.ones_like(h) for h in trace.states]
+
+    with pytest.raises(BadInput, match="change the error of the trace in place"):
+        FAProtocol(model, *data, credits=careless).run()
+    for name, of in {
+        "reference": lambda t: t.reference[1],
+        "logits": lambda t: t.logits.detach(),
+        "labels": lambda t: t.labels,
+        "states": lambda t: t.states[1].detach(),
+    }.items():
+        change = lambda t, of=of: [of(t).zero_(), *map(torch.ones_like, t.states)][1:]  # noqa: E731
+        with pytest.raises(BadInput, match=f"change the {name} of the trace"):
+            FAProtocol(model, *data, credits=change).run()
+
+
+class Detached(ResMLP):
+    """No gradient flows from block to block."""
+
+    def forward(self, x):
+        h = self.stem(x)
+        for block in self.blocks:
+            h = block(h.detach())
+        return self.out_head(self.out_ln(h))
+
+
+def test_layers_that_no_gradient_reaches_are_not_called_measurable(data):
+    verdict = FAProtocol(Detached(12, 5, depth=3, width=16), *data, rule="bp", baseline=0.01).run()
+    assert verdict.chain[1]["survives"] is False
+    assert "Only at the last state: no gradient reaches layers 0, 1 and 2" in verdict.chain[1]["sentence"]
+    assert "no gradient reaches layers 0, 1 and 2" in verdict.chain[3]["sentence"]
+
+
+def test_without_a_cosine_the_status_quo_claim_is_not_known(model, data):
+    verdict = FAProtocol(model, *data, accuracy=0.9, baseline=0.1).run()
+    assert verdict.chain[0]["survives"] is None
+    assert "without a cosine the usual reading is not known" in verdict.chain[0]["sentence"]
+    assert FAProtocol(model, *data, accuracy=0.1).run().chain[0]["survives"] is False

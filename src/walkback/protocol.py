@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from walkback.core.verdict import Verdict
 from walkback.data.dataset import hash_arrays
 from walkback.judge import Evidence, Thresholds, evidence_of, judge
 from walkback.judge.assemble import check_frozen
+from walkback.judge.chain import layers_named
 from walkback.judge.select import open_rates
 from walkback.measure import measure_light, measure_rule
 from walkback.measure.rows import correct_rows
@@ -92,7 +94,8 @@ class FAProtocol:
             torch.manual_seed(self.seed)
             trace = self.net.probe(self.x, self.y)
             correct = correct_rows(trace.logits, trace.labels).flatten().cpu().numpy()
-            credits = self._credits(trace)
+            with _unchanged(trace):
+                credits = self._credits(trace)
             table = measure_light(trace, credits, epoch=0)
             if self.rule is not None:
                 measure_rule(self.rule, 0, table)
@@ -108,7 +111,9 @@ class FAProtocol:
             net=type(self.net.model).__name__,
             fingerprint=fingerprint(self.net),
             label="the model" if self.rule is None else _rule_words(self.rule)["label"],
-            notes=(*self._feedback_note(), *_stream_note(trace)),
+            role="rule" if self.rule is None else _rule_words(self.rule)["role"],
+            blocks=_block_hash(self.net),
+            notes=(*self._feedback_note(), *_stream_note(trace), *_credit_notes(trace, credits)),
         )
 
     def _feedback_note(self) -> tuple[str, ...]:
@@ -144,6 +149,8 @@ class Audit:
     net: str
     fingerprint: str
     label: str
+    role: str
+    blocks: str
     notes: tuple[str, ...]
 
     def evidence(self, seed: int | None) -> Evidence:
@@ -152,12 +159,14 @@ class Audit:
             measurements=self.table,
             epoch=0,
             seed=seed,
+            role=self.role,
             classes=self.classes,
             accuracy=self.accuracy,
             correct=self.correct,
             split=self.split,
             net=self.net,
             fingerprint=self.fingerprint,
+            blocks=self.blocks,
             status={"state": "captured"},
             notes=self.notes,
         )
@@ -187,7 +196,7 @@ class Bundle(store.Bundle):
         """Measure a model of one's own and keep weights, batch and numbers as a bundle.
 
         The other arguments are those of FAProtocol. The frozen twin is kept with `role="baseline"` and
-        serves as another bundle's baseline.
+        serves as another bundle's baseline; so is a model whose rule is one, such as `frozen`.
         """
         if role not in ("rule", "baseline"):
             raise BadInput(f"role is 'rule' or 'baseline', not {role!r}.")
@@ -201,14 +210,17 @@ class Bundle(store.Bundle):
         audit = protocol.measure()
         weights = pack_arrays(_state_arrays(protocol))
         batch = pack_arrays(_batch_arrays(protocol.x, protocol.y))
-        label = label or ("frozen" if role == "baseline" else audit.label)
+        role = "baseline" if audit.role == "baseline" else role
+        words = None if protocol.rule is None else _rule_words(protocol.rule)
+        notes = (*audit.notes, *(_never_frozen(protocol.net) if role == "baseline" and not words else ()))
+        label = label or ("frozen" if role == "baseline" and not words else audit.label)
         spec = {"model": audit.net, "label": label, "seed": seed, "weights": sha256(weights)}
         spec |= {"batch": sha256(batch), "measurements": sha256(audit.table.to_csv().encode())}
-        name = "frozen" if role == "baseline" else label
-        variant = label if protocol.rule is None else _rule_words(protocol.rule)["variant"]
+        name = words["name"] if words else "frozen" if role == "baseline" else label
+        variant = words["variant"] if words else label
         card = {
             "rule": {"label": label, "name": name, "variant": variant, "role": role},
-            "net": {"label": audit.net, "fingerprint": audit.fingerprint},
+            "net": {"label": audit.net, "fingerprint": audit.fingerprint, "blocks": audit.blocks},
             "data": {
                 "label": "evaluation batch",
                 "classes": audit.classes,
@@ -216,6 +228,7 @@ class Bundle(store.Bundle):
                 "dataset": "",
             },
             "measured": {"mode": "eval", "batch": int(protocol.y.numel()), "reduction": "sum, per sample"},
+            "notes": list(notes),
         }
         bundle = cls.create(path, id=content_id(spec), spec=spec, card=card)
         members = [
@@ -230,6 +243,34 @@ class Bundle(store.Bundle):
         status = {"state": "captured", "epoch": 0, "reason": ""}
         bundle.commit(members, status=status, environment=here(protocol.net.device))
         return cls(path, bundle._manifest)
+
+
+@contextlib.contextmanager
+def _unchanged(trace: Trace) -> Iterator[None]:
+    """The reference is taken before anyone's credits, which must leave it as it is: e.div_(N) would not."""
+    watched = {"reference": trace.reference, "error": [trace.error], "logits": [trace.logits]}
+    watched |= {"labels": [trace.labels], "states": [*trace.outputs, *trace.states]}
+    before = {name: [tensor._version for tensor in tensors] for name, tensors in watched.items()}
+    yield
+    changed = [n for n, tensors in watched.items() if [t._version for t in tensors] != before[n]]
+    if changed:
+        raise BadInput(
+            f"The credits change the {changed[0]} of the trace in place, with which they are compared.",
+            "Work on a copy: e = e / len(e), not e /= len(e).",
+        )
+
+
+def _credit_notes(trace: Trace, credits: Sequence[Tensor] | None) -> tuple[str, ...]:
+    """Rows without a direction are left out of a cosine; who reads the cosine should know."""
+    found: dict[str, list[int]] = {}
+    for layer, credit in enumerate(credits or ()):
+        rows = trace.rows(credit)
+        odd = {"finite": ~torch.isfinite(rows).all(1), "zero": (rows == 0).all(1)}
+        for what, which in odd.items():
+            if count := int(which.sum()):
+                words = f"{'not finite' if what == 'finite' else what} in {count} of {len(rows)} rows"
+                found.setdefault(words, []).append(layer)
+    return tuple(f"The credit of {layers_named(layers)} is {words}." for words, layers in found.items())
 
 
 def _stream_note(trace: Trace) -> tuple[str, ...]:
@@ -250,9 +291,9 @@ def _stream_note(trace: Trace) -> tuple[str, ...]:
 
 
 def _rule_words(rule: Rule) -> dict[str, str]:
-    """`label` and `variant`: with its parameters and additions, where it was made from its name."""
+    """`label`, `variant`, …: with its parameters and additions, where it was made from its name."""
     if rule.call is None:
-        return {"label": rule.name, "variant": rule.name}
+        return {"label": rule.name, "name": rule.name, "variant": rule.name, "role": rule.role}
     return describe_rule(rule.call)
 
 
@@ -291,6 +332,20 @@ def _as_accuracy(value: float, name: str) -> float:
     if not 0 <= float(value) <= 1:
         raise BadInput(f"{name} must be a share between 0 and 1, not {value}.", "Write 0.35 for 35 %.")
     return float(value)
+
+
+def _block_hash(net: Adapter) -> str:
+    """What tells whether two nets have the very same blocks; empty for blocks without weights."""
+    weights = [_numpy(parameter) for parameter in net.block_parameters().values()]
+    return hash_arrays(*weights) if weights else ""
+
+
+def _never_frozen(net: Adapter) -> tuple[str, ...]:
+    """Blocks that were frozen while they were trained round still are, where nobody has thawed them."""
+    weights = net.block_parameters().values()
+    if not weights or not all(parameter.requires_grad for parameter in weights):
+        return ()
+    return ("The blocks of the baseline are all trainable: were they frozen (freeze_blocks) in training?",)
 
 
 def _batch_arrays(x: Batch, y: Tensor) -> dict[str, np.ndarray]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from walkback.core.verdict import Verdict
 from walkback.judge.assemble import Judged, judge_bundles
-from walkback.judge.evidence import Evidence
+from walkback.judge.chain import status_quo
 from walkback.judge.naming import names_of
+from walkback.judge.three_valued import every
 from walkback.judge.thresholds import Thresholds
 from walkback.store import Bundle
 
@@ -30,41 +31,19 @@ def ablate(
 
 def decisions(item: Judged) -> dict[str, str]:
     """What each body of evidence decides about one rule."""
-    above_chance = _most(_above_chance(run) for run in item.runs)
-    gammas = [run.number("alignment.gamma_mean@1") for run in item.runs]
-    aligned = _most(None if gamma is None else gamma > 0 for gamma in gammas)
-    status_quo = _both(above_chance, aligned)
+    above_chance, claim = status_quo(item.runs)
     fires = {reason.check: reason.fires for reason in item.verdict.reasons}
     decided = {
         "accuracy": above_chance,
-        "accuracy + Γ": status_quo,
-        **{f"+ {check}": _both(status_quo, _not(fires[check])) for check in ("D1", "D2", "D3")},
+        "accuracy + Γ": claim,
+        **{f"+ {check}": every((claim, _not(fires[check]))) for check in ("D1", "D2", "D3")},
         "full": _full(item.verdict),
     }
     return {name: _words(decided[name]) for name in EVIDENCE}
 
 
-def _above_chance(run: Evidence) -> bool | None:
-    return run.accuracy > 1 / run.classes if run.accuracy is not None and run.classes else None
-
-
 def _full(verdict: Verdict) -> bool | None:
     return {"PASS": True, "FAIL": False}.get(verdict.outcome.value)
-
-
-def _most(states: Any) -> bool | None:
-    """True if most seeds say so; None if any is unknown and could turn it."""
-    said = list(states)
-    yes, unknown = said.count(True), said.count(None)
-    if yes * 2 > len(said):
-        return True
-    return None if (yes + unknown) * 2 > len(said) else False
-
-
-def _both(one: bool | None, other: bool | None) -> bool | None:
-    if False in (one, other):
-        return False
-    return None if None in (one, other) else True
 
 
 def _not(state: bool | None) -> bool | None:

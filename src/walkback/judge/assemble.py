@@ -96,8 +96,9 @@ def gather(bundles: Sequence[Bundle], baselines: Sequence[Bundle] | None = None)
         tried = all_of(given, stored[group[0].path.resolve().parent])
         note = (*_control_note(group[0], stored), *rate_note(group[0], tried))
         runs = [
-            replace(evidence_of(bundle), notes=note, rate_open=rates.get(bundle.path, ""))
+            replace(found, notes=(*found.notes, *note), rate_open=rates.get(bundle.path, ""))
             for bundle in group
+            for found in [evidence_of(bundle)]
         ]
         against = [same_epoch(run, siblings[b.path], rates) for run, b in zip(runs, group, strict=True)]
         cases.append(Case(group, runs, against, _cells(group, runs, stored, baselines), unmeasured))

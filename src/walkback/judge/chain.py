@@ -8,6 +8,7 @@ from typing import Any
 
 from walkback.core.verdict import Outcome, Reason
 from walkback.judge.evidence import Evidence
+from walkback.judge.three_valued import every, most
 
 Step = Mapping[str, Any]
 
@@ -19,7 +20,7 @@ def walk_back(
     d1, d2, d3 = reasons
     return (
         _status_quo(label, runs),
-        _reference(d1, d2, _clamped(runs)),
+        _reference(runs, d1, d2, _clamped(runs)),
         _depth(d3),
         _mode(label, runs, d1, d2, d3, outcome),
     )
@@ -32,18 +33,37 @@ def _step(number: int, question: str, survives: bool | None, sentence: str) -> S
 def _status_quo(label: str, runs: Sequence[Evidence]) -> Step:
     """What is usually reported: accuracy above chance and a positive mean cosine Γ."""
     question = "What do accuracy and gradient cosine claim?"
+    _, claimed = status_quo(runs)
     accuracy = _mean([run.accuracy for run in runs])
     gamma = _mean([run.number("alignment.gamma_mean@1") for run in runs])
     if accuracy is None:
-        return _step(1, question, None, f"The accuracy of {label} was not measured.")
-    chance = 1 / runs[0].classes if runs[0].classes else None
+        part = " on every seed" if any(run.accuracy is not None for run in runs) else ""
+        return _step(1, question, claimed, f"The accuracy of {label} was not measured{part}.")
     aligned = "" if gamma is None else f" and a mean cosine Γ of {gamma:+.2f} to the gradient"
+    if _no_number_in(runs):
+        aligned = ", and its mean cosine Γ to the gradient is not a number"
     found = f"{label} reaches {100 * accuracy:.1f} % accuracy{aligned}."
-    if chance is None:
-        return _step(1, question, None, found)
-    learns = accuracy > chance and (gamma is None or gamma > 0)
-    claim = "by the usual reading it learns" if learns else "even the usual reading does not support it"
-    return _step(1, question, learns, f"{found} Chance is {100 * chance:.1f} %: {claim}.")
+    if not runs[0].classes:
+        return _step(1, question, claimed, found)
+    claim = {
+        True: "by the usual reading it learns",
+        False: "even the usual reading does not support it",
+        None: "without a cosine the usual reading is not known",
+    }[claimed]
+    return _step(1, question, claimed, f"{found} Chance is {100 / runs[0].classes:.1f} %: {claim}.")
+
+
+def status_quo(runs: Sequence[Evidence]) -> tuple[bool | None, bool | None]:
+    """Whether accuracy is above chance, and that and Γ positive: the usual claim (ours), in most seeds."""
+    gammas = [run.number("alignment.gamma_mean@1") for run in runs]
+    above = most(
+        run.accuracy > 1 / run.classes if run.accuracy is not None and run.classes else None for run in runs
+    )
+    return above, every((above, most(None if gamma is None else gamma > 0 for gamma in gammas)))
+
+
+def _no_number_in(runs: Sequence[Evidence]) -> bool:
+    return "not a number" in [run.gap("alignment.gamma_mean@1") for run in runs]
 
 
 CLAMPED_BY = 0.02  # as much less than the exact cosine, and Γ is not read as it stands
@@ -53,6 +73,8 @@ def _clamped(runs: Sequence[Evidence]) -> str:
     """What the floor of a library's cosine took from Γ, if that is much: fitted samples have small g."""
     gamma = _mean([run.number("alignment.gamma_mean@1") for run in runs])
     exact = _mean([_mean_over_layers(run) for run in runs])
+    if _no_number_in(runs):
+        return "the cosine is not a number"
     if gamma is None or exact is None or abs(exact - gamma) <= CLAMPED_BY:
         return "the cosine can be read"
     return f"Γ is read through a clamp, and the exact mean cosine is {exact:+.2f}"
@@ -62,10 +84,33 @@ def _mean_over_layers(run: Evidence) -> float | None:
     return _mean([run.number("alignment.cosine@1", n) for n in run.measurements.layers(run.epoch)])
 
 
-def _reference(d1: Reason, d2: Reason, cosine: str) -> Step:
+def layers_named(layers: Sequence[int]) -> str:
+    """`layer 3`, or `layers 0, 1 and 2`."""
+    *most_of_them, last = map(str, layers)
+    return f"layers {', '.join(most_of_them)} and {last}" if most_of_them else f"layer {last}"
+
+
+def _unreached(runs: Sequence[Evidence]) -> list[int]:
+    """Layers whose median reference is 0, not small, in every run, though that of the last is not."""
+    *below, last = runs[0].measurements.layers(runs[0].epoch) or [0]
+    norms = {layer: [run.number("reference.norm@1", layer) for run in runs] for layer in (*below, last)}
+    return [layer for layer in below if all(norms[last]) and set(norms[layer]) == {0.0}]
+
+
+def _reference(runs: Sequence[Evidence], d1: Reason, d2: Reason, cosine: str) -> Step:
     question = "Is the gradient it is compared with meaningful?"
     if d2.fires is None:
         return _step(2, question, None, f"Not known. {d2.sentence}")
+    unreached = _unreached(runs)
+    if not d2.fires and unreached:
+        return _step(
+            2,
+            question,
+            False,
+            f"Only at the last state: no gradient reaches {layers_named(unreached)} (its "
+            "median norm there is exactly 0), so there no cosine can be read. Is the graph cut between "
+            "the blocks?",
+        )
     if not d2.fires:
         scale = " although one block explodes (D1)" if d1.fires else ""
         return _step(2, question, True, f"Yes: the reference is measurable{scale}; {cosine}.")
@@ -97,6 +142,7 @@ def _mode(
     question = "What kind of failure is it?"
     if outcome is Outcome.PASS:
         alone = [f"{reason.check} alone fires" for reason in (d1, d2) if reason.fires]
+        alone += [f"no gradient reaches {layers_named(layers)}" for layers in [_unreached(runs)] if layers]
         found = f"None that decides ({alone[0]})" if alone else "None was found"
         return _step(4, question, True, f"{found}; the claim about {label} stands for now.")
     if outcome is not Outcome.FAIL:

@@ -32,7 +32,7 @@ def judge_scale(runs: Sequence[Evidence], thresholds: Thresholds) -> Reason:
     vote = _vote([None if v is None else v > limit for v in values], gaps, thresholds.seed_share)
     value, most = _middle(values), limit_of(limit)
     if value is None or vote.fires is None:
-        sentence = _no_number("The growth of the residual stream", gaps)
+        sentence = no_number("The growth of the residual stream", gaps)
     elif vote.fires:
         sentence = f"One block multiplies the residual stream by {number(value)} (limit {most})."
     elif any(v is not None and v > limit for v in values):
@@ -86,7 +86,7 @@ def judge_reference(runs: Sequence[Evidence], thresholds: Thresholds, *, literal
         value=value,
         threshold=limit,
         sentence=(
-            _no_number("The reference gradient at the last state", gaps)
+            no_number("The reference gradient at the last state", gaps)
             if value is None or vote.fires is None
             else _reference_sentence(values, limit, vote.fires, cause, companions)
         )
@@ -282,6 +282,8 @@ def _unmatched(pairs: Sequence[tuple[Evidence, Evidence]]) -> str:
             return f"the baseline is another net ({baseline.net}, not {run.net})"
         if run.split and baseline.split and run.split != baseline.split:
             return "the baseline was tested on other items"
+        if run.blocks and run.blocks == baseline.blocks:
+            return "the baseline's blocks are those of the audited model, weight for weight"
         captured = all(each.status.get("state") == "captured" for each in (run, baseline))
         if captured and bool(run.split) != bool(baseline.split):
             return "one accuracy was measured on a batch, the other was given"
@@ -351,7 +353,7 @@ def _reference_sentence(
     )
 
 
-def _no_number(what: str, gaps: Sequence[str]) -> str:
+def no_number(what: str, gaps: Sequence[str]) -> str:
     verbs = {"not measured": "was", "not a number": "is", "not applicable": "is"}
     return f"{what} {' or '.join(f'{verbs[gap]} {gap}' for gap in dict.fromkeys(gaps) if gap)}."
 

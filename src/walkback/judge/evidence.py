@@ -17,7 +17,8 @@ from walkback.store.bundle import Bundle
 @dataclass(frozen=True)
 class Evidence:
     """One run. `correct` has one entry per test item; `split` says which items these are.
-    `fingerprint` stands for the shapes of the net's weights: a baseline must have the same.
+    `fingerprint` stands for the shapes of the net's weights: a baseline must have the same. `blocks`
+    stands for the weights of the blocks of a captured model: a baseline must have others.
 
     `accuracy` alone is enough for a point estimate of depth utility, `correct` for an interval.
     """
@@ -34,6 +35,7 @@ class Evidence:
     split: str = ""
     net: str = ""
     fingerprint: str = ""
+    blocks: str = ""
     trained_on: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -106,6 +108,8 @@ def _evidence(bundle: Bundle, table: Measurements) -> Evidence:
         split=card["data"]["split"],
         net=card["net"]["label"],
         fingerprint=card["net"]["fingerprint"],
+        blocks=card["net"].get("blocks", ""),
         trained_on=card["data"]["dataset"],
         status=bundle.status,
+        notes=tuple(card.get("notes", ())),
     )

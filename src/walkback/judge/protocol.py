@@ -15,6 +15,7 @@ from walkback.judge.credit import judge_credit
 from walkback.judge.diagnostics import judge_depth, judge_reference, judge_scale
 from walkback.judge.evidence import Evidence, shown_label
 from walkback.judge.factorial import Cells, contrasts, stem_blocks, with_contrasts
+from walkback.judge.three_valued import every
 from walkback.judge.thresholds import Thresholds
 
 LOGICS = ("artifact", "paper")
@@ -70,7 +71,7 @@ def judge(
         outcome, words = Outcome.INCOMPLETE, f"INCOMPLETE({unfinished})"
     chain = walk_back(label, runs, reasons, outcome)
     waiting = (f"Seed {seed} has started and was not measured yet." for seed in unmeasured)
-    notes = (*waiting, *_notes(runs, thresholds))
+    notes = (*waiting, *_notes(runs, paired, thresholds))
     return Verdict(outcome, words, claim, logic, reasons, chain, layer_table(runs), notes, evidence)
 
 
@@ -82,7 +83,7 @@ def decide(reasons: Sequence[Reason], logic: str) -> tuple[Outcome, str]:
     """
     by_check = {reason.check: reason for reason in reasons}
     clauses = (("D1", "D2"), ("D3",)) if logic == "artifact" else (("D1",), ("D2",), ("D3",))
-    states = {clause: _all(by_check[check].fires for check in clause) for clause in clauses}
+    states = {clause: every(by_check[check].fires for check in clause) for clause in clauses}
     failing = [check for clause, fires in states.items() if fires for check in clause]
     if failing:
         stem = ", stem-dependent" if by_check["D3"].status == "stem-dependent" else ""
@@ -136,14 +137,6 @@ _LAYER_COLUMNS = {
 }
 
 
-def _all(states: Any) -> bool | None:
-    """Kleene's `and`: false if any is false, unknown if any is unknown, else true."""
-    states = list(states)
-    if False in states:
-        return False
-    return None if None in states else True
-
-
 def _check_question(
     runs: Sequence[Evidence], baselines: Sequence[Evidence | None] | None, logic: str
 ) -> None:
@@ -171,7 +164,9 @@ def _summary(runs: Sequence[Evidence], label: str) -> dict[str, Any]:
     }
 
 
-def _notes(runs: Sequence[Evidence], thresholds: Thresholds) -> tuple[str, ...]:
+def _notes(
+    runs: Sequence[Evidence], baselines: Sequence[Evidence | None], thresholds: Thresholds
+) -> tuple[str, ...]:
     notes = [
         f"Seed {run.seed} diverged in epoch {run.status.get('epoch')}: {run.status.get('reason')}."
         for run in runs
@@ -188,5 +183,6 @@ def _notes(runs: Sequence[Evidence], thresholds: Thresholds) -> tuple[str, ...]:
             f"The states that {runs[0].label} lets settle had not come to rest in {moving} of {len(runs)} "
             f"seeds (residual above {thresholds.residual:g}): its credit is not that of an equilibrium."
         )
-    said = [note for run in runs for note in run.notes]
+    beside = [baseline for baseline in baselines if baseline is not None]
+    said = [note for run in (*runs, *beside) for note in run.notes]
     return (*notes, *dict.fromkeys(said), DISCLAIMER)
