@@ -17,6 +17,7 @@ from walkback.judge.replay import first_firing, histories, replay
 from walkback.judge.sweep import sweep
 from walkback.nets import Adapter, freeze_blocks
 from walkback.nets.resmlp import ResMLP
+from walkback.rules.dfa import DFA
 
 
 @pytest.fixture
@@ -467,3 +468,129 @@ def test_without_a_cosine_the_status_quo_claim_is_not_known(model, data):
     assert verdict.chain[0]["survives"] is None
     assert "without a cosine the usual reading is not known" in verdict.chain[0]["sentence"]
     assert FAProtocol(model, *data, accuracy=0.1).run().chain[0]["survives"] is False
+
+
+class Noisy(ResMLP):
+    """Dropout that does not ask in which mode the model is."""
+
+    def forward(self, x):
+        h = self.stem(x)
+        for block in self.blocks:
+            h = nn.functional.dropout(block(h), 0.3)
+        return self.out_head(self.out_ln(h))
+
+
+class Woken(Noisy):
+    """Puts itself in training mode, in which its dropout drops."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, x):
+        self.train()
+        return self.out_head(self.dropout(self.out_ln(self.blocks[0](self.stem(x)))))
+
+
+class Wasteful(ResMLP):
+    """Draws numbers and does not use them, as a LayerDrop in evaluation mode."""
+
+    def forward(self, x):
+        torch.rand(())
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("kind, random", [(Noisy, True), (Woken, True), (Wasteful, False), (ResMLP, False)])
+def test_a_model_that_draws_in_evaluation_mode_is_told_and_not_compared_with_its_float64_twin(
+    data, kind, random
+):
+    torch.manual_seed(0)
+    model = kind(12, 5, depth=1 if kind is Woken else 3, width=16)
+    verdict = FAProtocol(model, *data).run()
+    assert any("draws random numbers in evaluation mode" in note for note in verdict.notes) is random
+    relerr = verdict.reasons[1].detail["float64_relerr"]
+    assert relerr is None if random else relerr < 1e-4
+    assert model.training, "it is handed back in the mode it came in"
+
+
+class Reader(nn.Module):
+    """Reads tokens; one label each."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out_head = nn.Embedding(9, 16), nn.Linear(16, 9)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16))])
+
+    def forward(self, input_ids, attention_mask=None, labels=None):
+        return self.out_head(self.blocks[0](self.embed(input_ids)))
+
+
+def test_labels_that_are_the_tokens_themselves_are_refused():
+    tokens = torch.arange(40).reshape(8, 5) % 9
+    for x in (tokens, {"input_ids": tokens}, {"input_ids": tokens.int()}):
+        with pytest.raises(BadInput, match=r"are the inputs .* themselves"):
+            FAProtocol(Reader(), x, tokens)
+    shifted, mask = tokens.roll(-1, dims=1), (tokens > 3).long()
+    for x, y in (
+        (tokens, shifted),
+        ({"input_ids": tokens, "labels": shifted}, shifted),
+        ({"input_ids": tokens, "attention_mask": mask}, mask),
+        (tokens * 0, tokens * 0),
+    ):
+        assert FAProtocol(Reader(), x, y).run()["verdict"] == "INCOMPLETE(D3)"
+
+
+def test_padding_that_counts_like_any_token_is_told():
+    tokens = torch.arange(40).reshape(8, 5) % 9
+    for mask, told in ((tokens > 0, True), (torch.ones_like(tokens), False)):
+        x = {"input_ids": tokens, "attention_mask": mask}
+        notes = FAProtocol(Reader(), x, tokens.roll(1, dims=1)).run().notes
+        assert any("attention_mask leaves out 5 of 40 positions" in note for note in notes) is told
+
+
+def test_a_model_without_weights_is_refused_in_a_sentence(data):
+    with pytest.raises(BadInput, match="on the meta device"):
+        FAProtocol(ResMLP(12, 5, depth=3, width=16).to("meta"), *data)
+
+
+def test_a_table_is_refused_in_a_sentence(data):
+    import pandas as pd
+
+    from walkback.nets.batch import as_tensor
+
+    with pytest.raises(BadInput, match=r"The inputs \(x\) cannot be read as numbers, as DataFrame"):
+        as_tensor(pd.DataFrame(data[0][:, :2].numpy(), columns=["a", "b"]), "The inputs (x)")
+
+
+@pytest.mark.parametrize("rule", [DFA, 3, nn.Linear(2, 2), DFA.credits])
+def test_what_is_no_rule_is_refused_in_a_sentence(model, data, rule):
+    with pytest.raises(BadInput, match="must be its name or a Rule that was made, not"):
+        FAProtocol(model, *data, rule=rule)
+
+
+@pytest.mark.parametrize(
+    ("credit", "words"),
+    [
+        (torch.ones(300, 16).to_sparse(), "sparse"),
+        (torch.ones(300, 16, dtype=torch.complex64), "complex"),
+        (torch.ones(300, 16, device="meta"), "on the meta device"),
+    ],
+)
+def test_credits_that_are_no_real_numbers_are_refused_in_a_sentence(model, data, credit, words):
+    with pytest.raises(BadInput, match=f"The credit of layer 0 is {words}"):
+        FAProtocol(model, *data, credits=[credit] * 4).run()
+
+
+class Named(ResMLP):
+    def forward(self, x):
+        return {"loss": x.sum(), "logits": super().forward(x)}
+
+
+def test_logits_in_a_dictionary_are_read(model, data):
+    named = Named(12, 5, depth=3, width=16)
+    named.load_state_dict(model.state_dict())
+    plain, found = (FAProtocol(net, *data, rule="bp").run() for net in (model, named))
+    assert found["layers"] == plain["layers"]
+    named.forward = lambda x: {"scores": model(x)}
+    with pytest.raises(NotApplicable, match="not a batch of logits"):
+        FAProtocol(named, *data).run()

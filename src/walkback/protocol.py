@@ -70,6 +70,12 @@ class FAProtocol:
             raise BadInput("Give a rule or credits, not both.")
         if thresholds is not None and not isinstance(thresholds, Thresholds):
             raise BadInput(f"thresholds must be walkback.Thresholds, not {type(thresholds).__name__}.")
+        if not (rule is None or isinstance(rule, (str, Rule))):
+            what = f"the class {rule.__name__}" if isinstance(rule, type) else type(rule).__name__
+            raise BadInput(
+                f"The rule must be its name or a Rule that was made, not {what}.",
+                "walkback.rules.make_rule('dfa') makes one.",
+            )
         if not isinstance(seed, (int, np.integer)):
             raise BadInput(f"The seed must be a whole number, not {seed!r}.")
         if not isinstance(model, nn.Module):
@@ -113,7 +119,7 @@ class FAProtocol:
             label="the model" if self.rule is None else _rule_words(self.rule)["label"],
             role="rule" if self.rule is None else _rule_words(self.rule)["role"],
             blocks=_block_hash(self.net),
-            notes=(*self._feedback_note(), *_stream_note(trace), *_credit_notes(trace, credits)),
+            notes=(*self._feedback_note(), *_trace_notes(trace), *_credit_notes(trace, credits)),
         )
 
     def _feedback_note(self) -> tuple[str, ...]:
@@ -127,14 +133,14 @@ class FAProtocol:
 
     def _credits(self, trace: Trace) -> Sequence[Tensor] | None:
         if self.rule is not None:
-            return check_credits(self.rule.credits(trace), trace) if self.rule.ready else None
+            return _real(check_credits(self.rule.credits(trace), trace)) if self.rule.ready else None
         if self.credits is None:
             return None
         given = self.credits(trace) if callable(self.credits) else self.credits
         listed = list(given) if isinstance(given, Iterable) else [None]
         if not all(isinstance(credit, Tensor) for credit in listed):
             raise BadInput("credits must be torch tensors, one per state, or a function that returns them.")
-        return check_credits(listed, trace)
+        return _real(check_credits(listed, trace))
 
 
 @dataclass(frozen=True)
@@ -245,6 +251,16 @@ class Bundle(store.Bundle):
         return cls(path, bundle._manifest)
 
 
+def _real(credits: list[Tensor]) -> list[Tensor]:
+    """Credits as numbers that can be compared; the imaginary half of one would be lost without a word."""
+    for layer, credit in enumerate(credits):
+        found = "complex" if credit.is_complex() else "on the meta device" if credit.is_meta else ""
+        found = "sparse" if credit.layout != torch.strided else found
+        if found:
+            raise BadInput(f"The credit of layer {layer} is {found}: give a dense tensor of real numbers.")
+    return credits
+
+
 @contextlib.contextmanager
 def _unchanged(trace: Trace) -> Iterator[None]:
     """The reference is taken before anyone's credits, which must leave it as it is: e.div_(N) would not."""
@@ -271,6 +287,30 @@ def _credit_notes(trace: Trace, credits: Sequence[Tensor] | None) -> tuple[str, 
                 words = f"{'not finite' if what == 'finite' else what} in {count} of {len(rows)} rows"
                 found.setdefault(words, []).append(layer)
     return tuple(f"The credit of {layers_named(layers)} is {words}." for words, layers in found.items())
+
+
+def _trace_notes(trace: Trace) -> tuple[str, ...]:
+    return (*_random_note(trace), *_padding_note(trace), *_stream_note(trace))
+
+
+def _random_note(trace: Trace) -> tuple[str, ...]:
+    if not trace.random:
+        return ()
+    return (
+        "The model draws random numbers in evaluation mode, and another pass gives other logits: every "
+        "number here is of one draw. Is dropout called without training=self.training?",
+    )
+
+
+def _padding_note(trace: Trace) -> tuple[str, ...]:
+    mask = trace.inputs.get("attention_mask") if isinstance(trace.inputs, Mapping) else None
+    left_out = 0 if mask is None else int((mask == 0).sum())
+    if mask is None or not left_out:
+        return ()
+    return (
+        f"attention_mask leaves out {left_out} of {mask.numel()} positions, and they count here like any "
+        "other: give sequences without padding.",
+    )
 
 
 def _stream_note(trace: Trace) -> tuple[str, ...]:

@@ -220,6 +220,9 @@ def _depth_interval(
         return _seed_interval(pairs, thresholds.alpha)
     stacked, sources = np.stack(known), pairs[0][0].sources
     units = stacked.shape[1] if sources is None else len(np.unique(sources))
+    if units < 2 and len(pairs) >= 3:
+        interval, _ = _seed_interval(pairs, thresholds.alpha)
+        return interval, f"interval over {len(pairs)} seeds alone: one test item has no spread"
     if units < 2:
         return None, "a point estimate: one test item has no spread"
     if len(pairs) < 3:

@@ -29,6 +29,7 @@ from walkback.measure.probe import (
     second_order,
     untouched,
 )
+from walkback.measure.rows import correct_rows
 from walkback.nets.wrappers import unwrap
 
 NAN = math.nan
@@ -165,8 +166,7 @@ def _confidence(p: Probe) -> Tensor:
 
 
 def _right(p: Probe) -> Tensor:
-    logits = p.logits.reshape(-1, p.logits.shape[-1])
-    return ((logits.argmax(-1) == _labels(p)) & torch.isfinite(logits).all(-1)).double()
+    return correct_rows(p.logits.reshape(-1, p.logits.shape[-1]), _labels(p)).double()
 
 
 def _margin(p: Probe) -> float:

@@ -151,9 +151,10 @@ def _alignment_not_applicable(layers: range, epoch: int, table: Measurements) ->
 def _float64_relerr(trace: Trace) -> float | None:
     """Median of ‖g_L − g_L in float64‖/‖g_L in float64‖: is a tiny reference still a direction?
 
-    None where the model has no float64 twin: it is in float64 already, or it cannot be copied.
+    None where the model has no float64 twin: it is in float64 already, it cannot be copied, or it draws
+    random numbers, which would be others.
     """
-    if trace.net.dtype == torch.float64:
+    if trace.net.dtype == torch.float64 or trace.random:
         return None
     try:
         twin = float64_twin(trace.net)

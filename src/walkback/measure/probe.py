@@ -17,6 +17,7 @@ from torch.func import functional_call, grad, vmap
 
 from walkback.core.errors import BadInput
 from walkback.core.streams import stream_seed
+from walkback.measure.rows import correct_rows
 from walkback.nets.as_found import as_found
 from walkback.nets.batch import check_label_range, check_label_shape, logits_of
 from walkback.nets.wrappers import plain_attention, plain_pass, unwrap
@@ -210,8 +211,8 @@ class Probe:
                 part = slice(start, start + CHUNK)
                 logits = self.forward(_rows(x, part))
                 losses.append(self._sample_losses(logits, y[part]))
-                right = (logits.argmax(-1) == y[part]) & torch.isfinite(logits).all(-1)
-                correct.append(right.double().reshape(len(logits), -1).mean(1))
+                right = correct_rows(logits, y[part]).double()
+                correct.append(right.reshape(len(logits), -1).mean(1))
         return torch.cat(losses).cpu().double(), torch.cat(correct).cpu()
 
     @cached_property

@@ -77,5 +77,9 @@ def correct_rows(
     logits: Float[Tensor, "*rows classes"], labels: Int[Tensor, "*rows"]
 ) -> Bool[Tensor, "*rows"]:
     """Which rows are classified correctly. NaN or +∞ among the logits never is; −∞ rules a class out."""
-    logits = logits.detach()
-    return (logits.argmax(-1) == labels) & torch.isfinite(logits.amax(-1))
+    return (logits.detach().argmax(-1) == labels) & answered_rows(logits)
+
+
+def answered_rows(logits: Float[Tensor, "*rows classes"]) -> Bool[Tensor, "*rows"]:
+    """Which rows answer at all: the largest logit is a number, so that none is NaN or +∞."""
+    return torch.isfinite(logits.detach().amax(-1))

@@ -16,6 +16,7 @@ from walkback.nets.batch import (
     as_tensor,
     check_label_range,
     check_label_shape,
+    check_labels_are_not_inputs,
     check_measurable,
     logits_of,
 )
@@ -113,7 +114,9 @@ class Adapter:
         with torch.inference_mode(False):
             x, y = self.prepare(x, y)
             try:
+                before = self._generators()
                 trace = self.trace(x, y, "probe")
+                trace.random = self._draws(before, x, trace.logits)
             except WalkbackError:
                 raise
             except (Exception, SystemExit) as error:  # sys.exit(0) would read as a pass
@@ -125,10 +128,24 @@ class Adapter:
         check_measurable(trace)
         return trace
 
+    def _generators(self) -> list[Tensor]:
+        states = [torch.get_rng_state()]
+        return [*states, torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else states
+
+    def _draws(self, before: list[Tensor], x: Batch, logits: Tensor) -> bool:
+        """Whether a pass that used a generator gives other logits when it is made again."""
+        if all(map(torch.equal, before, self._generators())):
+            return False
+        with torch.no_grad(), statistics_kept(self.model):
+            return not torch.allclose(self.logits(x), logits, rtol=0, atol=0, equal_nan=True)
+
     def prepare(self, x: Batch, y: Tensor) -> tuple[Batch, Tensor]:
+        if any(parameter.is_meta for parameter in self.model.parameters()):
+            raise BadInput("The model has no weights: it is on the meta device.", "Load them first.")
         parts = dict(x) if isinstance(x, Mapping) else {"x": x}
         parts = {name: as_tensor(part, f"The inputs ({name})") for name, part in parts.items()}
         y = as_tensor(y, "The labels")
+        check_labels_are_not_inputs(parts, y)
         for name, part in parts.items():
             if len(part) != len(y):
                 raise BadInput(f"{len(part)} inputs ({name}) but {len(y)} labels.")

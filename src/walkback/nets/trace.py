@@ -40,6 +40,7 @@ class Trace:
     `contiguous` says that every block received exactly what the one before it returned; `replayable`,
     that no block was given an object, such as a cache, that may remember the pass. `received` is what
     each block was given, and `read` what the terminal norm was, or the head where there is none.
+    `random` says that the model draws numbers, so that another pass gives other logits.
     """
 
     net: Adapter
@@ -54,6 +55,7 @@ class Trace:
     replayable: bool = True
     received: Sequence[Tensor] = ()
     read: Tensor | None = None
+    random: bool = False
 
     @property
     def depth(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from walkback.core.errors import BadInput, NotApplicable
-from walkback.measure.rows import correct_rows
+from walkback.measure.rows import answered_rows, correct_rows
 from walkback.run.full import eval_batch, restore_run, stored_checkpoints
 from walkback.store import Bundle
 
@@ -59,4 +59,4 @@ def _accuracy(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float
     model.eval()
     with torch.no_grad():
         logits = model(x)
-    return float(correct_rows(logits, y).double().mean()) if bool(torch.isfinite(logits).all()) else None
+    return float(correct_rows(logits, y).double().mean()) if bool(answered_rows(logits).all()) else None
