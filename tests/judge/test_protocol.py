@@ -14,6 +14,8 @@ from walkback.core.errors import BadInput
 from walkback.core.quantities import Measurements
 from walkback.core.verdict import Outcome, Reason
 from walkback.judge import Evidence, Thresholds, judge
+from walkback.judge.ablate import decisions
+from walkback.judge.assemble import Judged
 from walkback.judge.protocol import decide
 
 LAYERS = 3
@@ -474,3 +476,65 @@ def test_questions_that_make_no_sense_are_refused():
     ):
         with pytest.raises(BadInput):
             call()
+
+
+def test_three_seeds_that_share_one_test_item_get_the_interval_over_seeds():
+    def judged(right):
+        runs = [
+            evidence(accuracy=float(r), items=1, seed=i, correct=np.array([r])) for i, r in enumerate(right)
+        ]
+        wrong = {"accuracy": 0.0, "items": 1, "correct": np.array([False])}
+        return judge(runs, [frozen(seed=i, **wrong) for i in range(len(right))])
+
+    verdict = judged([True, True, False])
+    low, high = verdict.reasons[2].interval
+    reach = stats.t.ppf(0.98, 2) * np.std([1, 1, 0], ddof=1) / math.sqrt(3)
+    assert (low, high) == pytest.approx((2 / 3 - reach, 2 / 3 + reach))
+    assert verdict.verdict == "INCONCLUSIVE(D3)"
+    assert "interval over 3 seeds alone: one test item has no spread" in verdict.reasons[2].sentence
+    assert judged([True, True]).reasons[2].interval is None
+
+
+def test_one_seed_without_an_accuracy_leaves_depth_utility_unknown():
+    runs = [evidence(seed=i, accuracy=a, items=0) for i, a in enumerate((0.9, 0.9, None))]
+    verdict = judge(runs, [frozen(seed=i, items=0) for i in range(3)])
+    assert verdict.verdict == "INCOMPLETE(D3)"
+    assert "an accuracy is missing" in verdict.reasons[2].sentence
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        (("open", "open"), "INCONCLUSIVE(D1+D3)"),
+        (("open", "missing"), "INCOMPLETE(D1+D3)"),
+        (("missing", "open"), "INCOMPLETE(D1+D3)"),
+    ],
+)
+def test_one_open_and_one_missing_detector_are_incomplete_not_inconclusive(states, expected):
+    first, last = states
+    found = decide([reason("D1", None, first), reason("D2", False), reason("D3", None, last)], "artifact")
+    assert found[1] == expected
+
+
+def test_a_layer_whose_credit_is_no_number_has_no_cosine():
+    run = evidence()
+    run.measurements.readings = [
+        r._replace(value=math.nan, status="nan") if r.quantity == "alignment.deep_cosine@1" else r
+        for r in run.measurements.readings
+    ]
+    found = judge([run, evidence(seed=1)]).evidence["C_credit_direction"]
+    assert math.isnan(found["value"][0]) and found["value"][1] == 0.3
+    assert found["sentence"] == "The direction of the credit is not a number."
+
+
+def test_the_status_quo_is_the_same_in_the_chain_and_in_the_ablation():
+    def without_gamma(run):
+        run.measurements.readings = [r for r in run.measurements if "gamma" not in r.quantity]
+        return run
+
+    for make, expected in ((lambda r: r, True), (without_gamma, None)):
+        run = make(evidence())
+        verdict = judge([run], [frozen()])
+        words = decisions(Judged([], [run], verdict))["accuracy + Γ"]
+        assert verdict.chain[0]["survives"] is expected
+        assert words == {True: "trustworthy", None: "not known"}[expected]

@@ -16,6 +16,7 @@ from walkback.core.errors import BadInput, UnknownName
 from walkback.measure import probe as probing
 from walkback.measure.battery import METRICS, BatteryCallback, fim_norm, metric_battery
 from walkback.measure.probe import Probe, stable_cross_entropy, untouched
+from walkback.run.knockout import _accuracy
 
 # Two rows of a published table of image runs (N = 16), to see that our definitions are theirs.
 PUBLISHED = [
@@ -368,6 +369,21 @@ def test_a_net_that_left_the_numbers_reads_nan_everywhere(model, data):
     known = {"metric_batch_acc", "metric_n", "random_metric"} | {n for n in row if n.startswith("feature_")}
     assert row["metric_batch_acc"] == 0.0, "rows without finite logits are not correct"
     assert {name for name, value in row.items() if not math.isnan(value)} == known
+
+
+@pytest.mark.parametrize(("fill", "right"), [(-math.inf, True), (math.nan, False), (math.inf, False)])
+def test_a_class_that_is_ruled_out_leaves_the_others_right_and_no_number_never_is(data, fill, right):
+    class Filled(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).masked_fill(torch.arange(3) == 2, fill)
+
+    torch.manual_seed(0)
+    model, (x, y) = Filled(6, 3).double(), data
+    logits = nn.functional.linear(x, model.weight, model.bias)[:, :2]
+    expected = (logits.argmax(1) == y).double().mean().item() if right else 0.0
+    row = metric_battery(model, x, y, train=(x, y), metrics=["metric_batch_acc", "train_acc"])
+    assert row == pytest.approx({"metric_batch_acc": expected, "train_acc": expected})
+    assert _accuracy(model, x, y) == (pytest.approx(expected) if right else None)
 
 
 def test_the_next_step_is_the_optimizers_own_and_is_not_taken(model, data):

@@ -253,6 +253,20 @@ def test_a_net_that_left_the_numbers_reads_nan_not_zero(net, batch):
     assert table.get("alignment.cosine@1", 0, 3).status == "nan"
 
 
+def test_one_row_that_left_the_numbers_makes_a_median_nan_not_that_of_the_others(net, batch):
+    def spoil(module, args, h):
+        h = h.clone()
+        h[0] = math.nan
+        return h
+
+    net.model.stem.register_forward_hook(spoil)
+    _, table = measured(net, make_rule("bp"), *batch)
+    for quantity in ("scale.growth_max@1", "scale.growth_total@1", "reference.validity@1"):
+        assert table.get(quantity, 0).status == "nan"
+    assert table.get("scale.state_norm@1", 0, 2).status == "nan"
+    assert table.number("alignment.n_valid@1", 0, 2) == len(batch[1]) - 1
+
+
 def test_what_a_rule_measured_itself_lands_in_the_table_under_its_quantity():
     torch.manual_seed(0)
     net = Adapter(ResMLP(12, 5, depth=2, width=16))

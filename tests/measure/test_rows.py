@@ -11,7 +11,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from walkback.measure.rows import clamped_cosines, exact, row_cosines, row_norms
+from walkback.measure.rows import (
+    answered_rows,
+    clamped_cosines,
+    correct_rows,
+    exact,
+    row_cosines,
+    row_norms,
+)
 
 entries = st.floats(-10, 10, width=32).map(lambda v: 0.0 if abs(v) < 1e-3 else v)
 rows = st.lists(entries, min_size=3, max_size=3)
@@ -60,3 +67,11 @@ def test_norms_neither_overflow_nor_vanish(row, scale):
     assert float(row_norms(exact(tensor))[0]) == pytest.approx(expected, rel=1e-9)
     huge = torch.tensor([[1e200, 1e200]], dtype=torch.float64)
     assert float(row_norms(huge)[0]) == pytest.approx(2**0.5 * 1e200)
+
+
+def test_a_row_with_a_class_ruled_out_can_be_right_and_one_that_is_no_number_never_is():
+    inf, nan = float("inf"), float("nan")
+    logits = torch.tensor([[2.0, -inf], [2.0, 1.0], [nan, 1.0], [1.0, nan], [inf, 1.0], [-inf, -inf]])
+    labels = torch.tensor([0, 1, 0, 1, 0, 0])
+    assert correct_rows(logits, labels).tolist() == [True, False, False, False, False, False]
+    assert answered_rows(logits).tolist() == [True, True, False, False, False, False]

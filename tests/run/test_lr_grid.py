@@ -139,6 +139,14 @@ def test_a_rate_that_diverged_has_ended_and_lost(copied):
     assert depth.value is not None and any("0.01 was chosen" in note for note in verdict.notes)
 
 
+@pytest.mark.parametrize("seeds", [(1, 2), (2,)])
+def test_the_winning_rate_loses_once_a_seed_of_it_diverges(copied, seeds):
+    """Whatever its other seeds reach: half of a good accuracy is above all of a bad one."""
+    set_state(the_runs(copied, "frozen(stem=bp)", 1e-2, seeds), "diverged")
+    chosen = {b.spec["lr"] for b in select_rates(copied.bundles()) if b.card["rule"]["label"] == "frozen"}
+    assert chosen == {1e-5}
+
+
 def test_runs_without_a_grid_are_still_compared_at_the_epoch_that_both_have_reached(digits, tmp_path):
     setting = {"net": "resmlp(width=16,depth=2)", "data": "digits", "dataset": digits, "epochs": 1}
     for spec in plan_runs(rules=["bp", "frozen"], seeds=[1], batch=64, **setting):

@@ -185,6 +185,19 @@ def test_correctness_is_kept_one_bit_an_item(tmp_path):
     assert made.sources().shape == (15, 2)
 
 
+def test_a_light_copy_keeps_the_items_of_the_epochs_with_a_checkpoint_and_of_the_last(tmp_path):
+    made = Bundle.create(tmp_path / "b", id="x", spec={}, card={})
+    rows = {epoch: np.arange(9) < epoch for epoch in range(6)}
+    weights = pack_arrays({"w": np.zeros(2)})
+    kept = [Member(f"checkpoints/{epoch}.safetensors", "checkpoint", weights, epoch) for epoch in (0, 3)]
+    made.commit([Member("items.safetensors", "items", pack_items(rows)), *kept], status={"epoch": 5})
+    light = made.lighten(tmp_path / "light")
+    assert {e: row.tolist() for e, row in light.correct().items()} == {
+        e: rows[e].tolist() for e in (0, 3, 5)
+    }
+    assert light.members("checkpoint") == []
+
+
 def test_export_gives_the_same_bytes_and_import_gives_the_bundle_back(bundle, tmp_path):
     one, other = bundle.export(tmp_path / "1.zip"), bundle.export(tmp_path / "2.zip")
     assert one.read_bytes() == other.read_bytes()

@@ -8,6 +8,7 @@ stands in, and depth utility is not known. Runs without a grid stand for themsel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -88,10 +89,10 @@ def _grid_key(bundle: Bundle) -> str:
 def _validation(group: Sequence[Bundle]) -> tuple[int, int, float]:
     """More ended seeds first, then more seeds, then the mean accuracy.
 
-    A run that diverged or was not measured counts as 0."""
+    A run that diverged or was not measured has none, and its rate loses to any that has."""
     found = []
     for bundle in group:
         table = bundle.measurements()
         value = table.number("accuracy.validation@1", table.epochs[-1]) if table.epochs else None
-        found.append(0.0 if value is None or bundle.status.get("state") == "diverged" else value)
+        found.append(-math.inf if value is None or bundle.status.get("state") == "diverged" else value)
     return sum(bundle.finished for bundle in group), len(found), fmean(found)
