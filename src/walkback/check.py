@@ -28,7 +28,7 @@ from walkback.rules import Rule, describe_rule, make_rule, resolve_rule, rules
 EXACT = 1e-6
 ROUNDING = 1e-9  # of all gradients together: what a single one cannot be told from zero by, in float64
 ROWS, CLASSES, FEATURES = 24, 5, 8 * 8  # image nets read it as one small picture
-USED = 1e-3  # of a gradient: feedback that moves none by this much, when redrawn, is for show
+USED = 1e-9  # of a gradient: feedback that moves none by this much is for show; real ones reach 3e-8
 DRAWS = 400
 TOLD_APART = 0.2  # the largest standard error at which a mean of 1 still says something
 
