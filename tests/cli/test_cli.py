@@ -336,6 +336,25 @@ def test_a_flipped_byte_is_refused(copy_of, capsys):
     refused(capsys, "bundle", "verify", bundle, words="has been altered")
 
 
+def test_one_damaged_bundle_does_not_keep_the_others_from_being_verified(copy_of, capsys):
+    broken, sound = bundle_of(copy_of, "bp"), bundle_of(copy_of, "frozen")
+    (broken / "measurements.csv").write_text("nothing")
+    assert run(["bundle", "verify", str(broken), str(sound)]) == 2
+    shown = capsys.readouterr()
+    assert f"{sound}: " in shown.out and "all as written" in shown.out
+    assert "1 of 2 bundles cannot be trusted" in shown.err and str(broken) in shown.err
+
+
+@pytest.mark.parametrize("command", [["report"], ["audit", "dose-response", "--judge-only", "--store"]])
+def test_a_report_that_would_be_written_over_a_file_is_refused_before_the_work(
+    trained, tmp_path, capsys, command
+):
+    file = tmp_path / "out.csv"
+    file.write_text("mine")
+    refused(capsys, *command, trained, "--out", file, words="is a file, not a folder")
+    assert file.read_text() == "mine"
+
+
 def test_a_newer_schema_is_refused(copy_of, capsys):
     file = bundle_of(copy_of, "bp") / "bundle.json"
     file.write_bytes(_write_manifest({**json.loads(file.read_text()), "schema": 2}))

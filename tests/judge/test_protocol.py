@@ -403,6 +403,17 @@ def test_a_baseline_of_another_seed_is_told():
     assert "paired by seed" not in judge([evidence(seed=42)], [frozen(seed=42)]).reasons[2].sentence
 
 
+def test_without_a_credit_nothing_is_said_of_a_cosine_or_of_direction():
+    run = evidence(accuracy=0.5)
+    run.measurements.readings = [
+        r for r in run.measurements.readings if not r.quantity.startswith("alignment.")
+    ]
+    chain = judge([run], [frozen()]).chain
+    assert chain[1]["sentence"].endswith("no cosine was measured.")
+    assert "Mode 2" not in chain[3]["sentence"]
+    assert chain[3]["sentence"].endswith("(D3). No direction was measured.")
+
+
 def test_a_gamma_that_the_clamp_has_eaten_is_not_called_readable():
     def said(compat: float) -> str:
         run = evidence()

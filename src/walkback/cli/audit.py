@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from walkback.cli.output import Json, Logic, StoreOption, counted, emit_json, say, stdout_console
+from walkback.cli.output import (
+    Json,
+    Logic,
+    StoreOption,
+    check_out,
+    counted,
+    emit_json,
+    say,
+    stdout_console,
+)
 
 if TYPE_CHECKING:
     from walkback.core.spec import RunSpec
@@ -53,6 +62,7 @@ def audit(
     from walkback.studies.answers import data_of
 
     chosen = studies[study]
+    check_out(out)
     if judge_only and plan:
         raise BadInput(
             "--plan says what is left to train; --judge-only trains nothing.", "Give one of them."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,13 +18,27 @@ def verify(
     bundles: Annotated[list[Path], typer.Argument(help="Bundles, or zip files of them.")],
     json: Json = False,
 ) -> int:
-    """Check every member of each bundle against its hash."""
-    checked = [{"bundle": str(path), "members": _verified(path)} for path in bundles]
-    if json:
-        emit_json({"verified": checked})
-    else:
+    """Check every member of each bundle against its hash, also after one that is damaged."""
+    from walkback.core.errors import CorruptBundle, WalkbackError
+
+    checked: list[dict[str, Any]] = []
+    damaged: list[str] = []
+    for path in bundles:
+        try:
+            checked.append({"bundle": str(path), "members": _verified(path)})
+        except WalkbackError as error:
+            if len(bundles) == 1:
+                raise
+            damaged.append(f"{path}: {error.message}")
+    if not json:
         for row in checked:
             typer.echo(f"{row['bundle']}: {row['members']} members, all as written")
+    if damaged:
+        raise CorruptBundle(
+            f"{len(damaged)} of {len(bundles)} bundles cannot be trusted. {' '.join(damaged)}"
+        )
+    if json:
+        emit_json({"verified": checked})
     return 0
 
 

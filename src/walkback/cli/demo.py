@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from walkback.cli.output import Json, emit_json, say, stdout_console
-from walkback.core.errors import BadInput
+from walkback.cli.output import Json, check_out, emit_json, say, stdout_console
 
 EXAMPLE = "Example: walkback demo --out demo"
 
@@ -44,8 +43,7 @@ def demo(
     from walkback.run.plan import plan_runs
     from walkback.store import Store
 
-    if out.exists() and not out.is_dir():
-        raise BadInput(f"--out {out} is a file, not a folder.")
+    check_out(out)
     if not json:
         say(f"Training {', '.join(RULES)} on {DATA}, {len(SEEDS)} seeds each; about a minute on two cores.")
     dataset = load_dataset(Call(DATA))

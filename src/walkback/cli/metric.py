@@ -10,7 +10,7 @@ import typer
 
 from walkback.cli import stages
 from walkback.cli.options import names
-from walkback.cli.output import Json, emit_json, stdout_console
+from walkback.cli.output import Json, check_out, emit_json, stdout_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,6 +65,7 @@ def audit(
     from walkback.metrics.ledger import read_tables
     from walkback.metrics.several import audit_all
 
+    check_out(out)
     frame = read_tables(files)
     with counted("auditing") as progress:
         battery = audit_all(

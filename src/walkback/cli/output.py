@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +25,14 @@ A_WHILE, SOME_HOURS = 10.0, 1e4  # seconds
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Folder of bundles.")]
 Logic = Annotated[str, typer.Option("--logic", help="artifact: (D1 and D2) or D3. paper: each suffices.")]
+
+
+def check_out(out: Path | None) -> None:
+    """Asked before the work that it is for: a report goes into a folder."""
+    from walkback.core.errors import BadInput
+
+    if out is not None and out.exists() and not out.is_dir():
+        raise BadInput(f"--out {out} is a file, not a folder.")
 
 
 def emit_json(answer: Any) -> None:

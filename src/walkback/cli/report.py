@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from walkback.cli.output import Json, Logic, emit_json, stdout_console
+from walkback.cli.output import Json, Logic, check_out, emit_json, stdout_console
 
 EXAMPLE = "Example: walkback report runs --out report"
 
@@ -26,6 +26,7 @@ def report(
     from walkback.report.terminal import verdict_table
     from walkback.store import Store
 
+    check_out(out)
     found = Store.existing(store).bundles()
     bundles, unmeasured = with_measured(found), unmeasured_names(found)
     if not bundles:

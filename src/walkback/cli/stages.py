@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from walkback.cli.output import Json, counted, emit_json, say, stdout_console
+from walkback.cli.output import Json, check_out, counted, emit_json, say, stdout_console
 
 if TYPE_CHECKING:
     from walkback.studies.metric_stages import StageResult
@@ -89,10 +89,7 @@ def _stage(
 ) -> int:
     import torch
 
-    from walkback.core.errors import BadInput
-
-    if out.exists() and not out.is_dir():
-        raise BadInput(f"--out {out} is a file, not a folder.")
+    check_out(out)
     torch.set_num_threads(1)  # small nets are faster so, and the bits do not depend on the machine's cores
     with counted() as on_progress:
         result = run(metric=metric, seed=seed, out=out, on_progress=on_progress, **options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from walkback.cli.options import names
-from walkback.cli.output import Json, counted, emit_json, say, stdout_console
+from walkback.cli.output import Json, check_out, counted, emit_json, say, stdout_console
 
 if TYPE_CHECKING:
     from walkback.judge.verification import Verification
@@ -41,8 +41,7 @@ def verify(
         if tracks is not None or file is not None or full or out is not None:
             raise BadInput("--new writes a track and runs none.", "Give it alone.")
         return _write_new(new, json)
-    if out is not None and out.exists() and not out.is_dir():
-        raise BadInput(f"--out {out} is a file, not a folder.")
+    check_out(out)
     wanted = names(tracks or "")
     if tracks is not None and not wanted:
         raise BadInput(f"--tracks {tracks!r} names no track.", "Write ids: --tracks 1,2,22.")

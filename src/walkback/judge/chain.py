@@ -75,7 +75,9 @@ def _clamped(runs: Sequence[Evidence]) -> str:
     exact = _mean([_mean_over_layers(run) for run in runs])
     if _no_number_in(runs):
         return "the cosine is not a number"
-    if gamma is None or exact is None or abs(exact - gamma) <= CLAMPED_BY:
+    if gamma is None:
+        return "no cosine was measured"
+    if exact is None or abs(exact - gamma) <= CLAMPED_BY:
         return "the cosine can be read"
     return f"Γ is read through a clamp, and the exact mean cosine is {exact:+.2f}"
 
@@ -161,6 +163,9 @@ def _mode(
     }[d3.fires]
     if d3.status == "stem-dependent":
         depth = "depth helps with one stem and not with another (D3)"
+    if not scale and deep is None:
+        found = f"Not one of scale: scale is sane, yet {depth}. No direction was measured."
+        return _step(4, question, False, found)
     if not scale:
         return _step(4, question, False, f"Mode 2 (direction): scale is sane, yet {depth}.{seen}.")
     hint = f"{seen}; read it as direction only." if seen and d1.fires else f"{seen}." if seen else ""

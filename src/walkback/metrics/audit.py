@@ -42,7 +42,7 @@ Array = NDArray[np.float64]
 CAVEATS = {
     Outcome.INDEPENDENT: "These controls, in these rows, do not account for the association. Whether "
     "another variable does, and whether the metric causes anything, is not said.",
-    Outcome.INCONCLUSIVE: "A result that was not found is no proof that there is nothing to find.",
+    Outcome.INCONCLUSIVE: "An open question is no proof that there is nothing to find, nor that there is.",
     Outcome.PROXY: "In these rows the metric adds no rising or falling association of the size that was "
     "asked for. An association that does both is not looked for.",
 }

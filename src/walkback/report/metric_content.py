@@ -170,7 +170,7 @@ READING = (
     (
         "rest, bend",
         "What a test may find though nothing is there: what learners miss of a metric that the controls "
-        "predict nearly whole, and curved effects of a loss that is read with noise.",
+        "predict nearly whole, and curved or uneven effects of a noisily read loss, or of controls.",
     ),
     ("equivalence", "Whether the partial correlation is shown to lie inside ±δ, and what that would take."),
     (words.MISSING, "Not measured, or not applicable. It never stands for zero."),
@@ -216,7 +216,7 @@ def sentence_of(verdict: Verdict) -> str:
 def _doubt(verdict: Verdict) -> str:
     """Why tests that find the association are not believed."""
     told = {
-        "bend": ", but curved effects of a noisy baseline look the same",
+        "bend": ", but curved or uneven effects of the baseline or of controls look the same",
         "rest": ", but the controls predict nearly all of the metric, and what learners miss is like it",
     }
     return "".join(told[r.check] for r in verdict.reasons if r.check in DOUBTS and r.fires)

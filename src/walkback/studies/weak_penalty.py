@@ -48,7 +48,7 @@ def weak_penalty_table(answers: Answers) -> Table:
         "DFA under the smaller penalty, λ = 1e-4, after 30 epochs: does it give back a sound scale alone, "
         "or a direction too? Beyond fresh feedback: in how many readings, one for each of the layers 1 to "
         f"{DEPTH} of each seed, the credit lies above or below 199 draws of it, p ≤ {ALPHA:g} two-sided; "
-        "empty where that was not measured."
+        "a dash where that was not measured."
     )
     lead = [Column("reading or change", ("reading",), numeric=False)]
     tail = (Column("beyond fresh feedback", ("outside",), numeric=False), *penalty.DEPTH)
