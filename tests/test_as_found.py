@@ -369,7 +369,8 @@ def test_forward_mode_goes_through_torchs_own_encoder_layer():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     model, (x, y) = _Tokens(layer).double().eval(), batch()
     found = check_rule("forward-gradient", model, x, y)
-    assert {check.status for check in found} == {"pass"}
+    open_ = {check.name for check in found if check.status != "pass"}
+    assert open_ == {"diagnosed"}, "its credits are drawn, which cannot be held against a second draw"
 
 
 class _Tokens(nn.Module):

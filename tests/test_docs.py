@@ -82,7 +82,7 @@ def test_the_growth_of_dfa_is_told_as_the_published_run_has_it():
     assert f"it grows like {deep[0]} from epoch 2 to 10 and like {deep[1]} from 20 to 100" in said
     assert f"‖h_0‖ like {stem[0]} and {stem[1]}" in said
     first, *others = (size(100, layer) / size(100, layer - 1) for layer in range(1, 5))
-    assert f"is {round(first, -2):.0f} times what it reads" in said
+    assert f"is {round(first, -2):.0f} times that of what it reads" in said
     assert all(f"{other:.1f} times" in said for other in others)
 
 

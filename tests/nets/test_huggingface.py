@@ -283,13 +283,14 @@ def test_the_proofs_of_a_rule_run_on_it(make):
     case = make()
     for name in ("bp", "dfa"):
         found = check_rule(name, case.net, case.x, case.y)
-        assert [check.status for check in found] == ["pass"] * 4, [check.sentence for check in found]
+        told = [check.sentence for check in found]
+        assert len(found) >= 4 and {check.status for check in found} == {"pass"}, told
 
 
 def test_layer_form_reaches_every_linear_of_a_vit_and_refuses_gpt2_by_name():
     case, other = vit(), gpt2()
     found = check_rule("dfa(form=layer)", case.net, case.x, case.y)
-    assert [check.status for check in found] == ["pass"] * 4, [check.sentence for check in found]
+    assert [check.status for check in found] == ["pass"] * 5, [check.sentence for check in found]
     (refused,) = check_rule("dfa(form=layer)", other.net, other.x, other.y)
     assert refused.status == "not applicable" and "c_attn.weight" in refused.sentence
 
