@@ -97,3 +97,12 @@ def test_a_tost_with_items_knows_that_items_were_drawn_too():
     d = np.tile(items - items.mean() + 0.005, (5, 1))
     assert paired_tost(d.mean(axis=1)[None], margin=0.015).p < 1e-9
     assert paired_tost(d, margin=0.015).words == "open"
+
+
+def test_ends_of_an_interval_do_not_depend_on_the_order_in_which_items_are_added_up():
+    """Another processor adds in another order; published tables are compared byte for byte."""
+    rng = np.random.default_rng(4)
+    d = rng.integers(-1, 2, size=(3, 9973)).astype(float)  # differences of right and wrong answers
+    found = [seed_item_interval(d[:, rng.permutation(d.shape[1])], alpha=0.02) for _ in range(40)]
+    assert len({(one.low, one.high) for one in found}) == 1
+    assert len({one.se for one in found}) > 1, "orders that make no difference show nothing"

@@ -39,7 +39,7 @@ def seed_item_interval(
         return Interval(estimate, estimate, estimate, 0.0, float("inf"), alpha)
     spread = item_var**2 / item_df + (seed_var**2 / (seeds - 1) if seeds > 1 else 0.0)
     df = se**4 / spread
-    reach = _t_quantile(1 - alpha, df) * se
+    reach = _as_everywhere(_t_quantile(1 - alpha, df) * se)
     return Interval(estimate, estimate - reach, estimate + reach, se, df, alpha)
 
 
@@ -108,6 +108,11 @@ def _item_variance(
     iid = float(residual @ residual) / (n - 1) / n
     robust = meat / n**2 * used / (used - 1)
     return max(robust, iid), used - 1
+
+
+def _as_everywhere(value: float) -> float:
+    """Twelve digits: a sum's last ones are those of the order in which a processor's vectors add it up."""
+    return float(f"{value:.12g}")
 
 
 def _t_quantile(probability: float, df: float) -> float:
