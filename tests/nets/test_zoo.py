@@ -19,6 +19,8 @@ from walkback.measure import measure_light
 from walkback.nets import Adapter, nets
 from walkback.nets.cnn import CNN
 from walkback.nets.images import image_shape
+from walkback.nets.near_identity import NearIdentityMLP
+from walkback.nets.resmlp import ResMLP
 from walkback.nets.small_resnet import SmallResNet
 from walkback.nets.student import StudentNet
 from walkback.nets.vit import ViT
@@ -33,14 +35,23 @@ SIZES = {
     "small-resnet": {"depth": 3, "width": 4, "stages": 3},
     "cnn": {"depth": 4, "width": 4, "stages": 2},
     "student": {"depth": 3, "width": 8, "expansion": 2},
+    "near-identity": {"depth": 3, "width": 8},
 }
-CLASSES = {"vit": ViT, "vit-mean": ViT, "small-resnet": SmallResNet, "cnn": CNN, "student": StudentNet}
+CLASSES = {
+    "vit": ViT,
+    "vit-mean": ViT,
+    "small-resnet": SmallResNet,
+    "cnn": CNN,
+    "student": StudentNet,
+    "near-identity": NearIdentityMLP,
+}
 STATES = {
     "vit": [(6, 5, 8)] * 3,
     "vit-mean": [(6, 16, 8)] * 3,
     "small-resnet": [(6, 4, 8, 8), (6, 4, 8, 8), (6, 8, 4, 4), (6, 16, 2, 2)],
     "cnn": [(6, 4, 8, 8), (6, 4, 8, 8), (6, 4, 8, 8), (6, 8, 4, 4), (6, 8, 4, 4)],
     "student": [(6, 8)] * 4,
+    "near-identity": [(6, 8)] * 4,
 }
 CONVOLUTIONAL = ("small-resnet", "cnn")
 every_net = pytest.mark.parametrize("name", list(SIZES))
@@ -366,6 +377,7 @@ def test_only_the_nets_that_should_have_a_norm_have_one():
         "small-resnet": {nn.BatchNorm2d},
         "cnn": none,
         "student": none,
+        "near-identity": {nn.LayerNorm},
     }
 
 
@@ -476,3 +488,23 @@ def test_training_moves_every_parameter_and_the_running_moments(tmp_path):
     still = {key for key in first if (first[key] == last[key]).all()}
     assert still == {key for key in first if key.startswith("rule/")}
     assert last["net/stem.norm.num_batches_tracked"] == 4, "one forward pass a step"
+
+
+def test_blocks_near_the_identity_begin_with_a_branch_of_the_length_that_their_start_gives():
+    """`‖f‖² ≈ start² · width · ‖gelu(W1 LN(h) + b1)‖²` for a fresh normal W2; nothing else is another's."""
+    torch.manual_seed(0)
+    net = Adapter(NearIdentityMLP(30, 5, depth=2, width=256))
+    trace = net.probe(torch.randn(64, 30), torch.arange(64) % 5)
+    for block, below, above in zip(net.blocks, trace.states, trace.states[1:], strict=False):
+        hidden = F.gelu(block.fc1(block.ln(below)))
+        expected = (0.01**2 * 256 * hidden.square().sum(1)).sqrt()
+        assert torch.allclose((above - below).norm(dim=1), expected, rtol=0.25)
+    torch.manual_seed(0)
+    plain = ResMLP(30, 5, depth=2, width=256, expansion=1).state_dict()
+    same = {name for name, p in net.model.state_dict().items() if torch.equal(p, plain[name])}
+    assert set(plain) - same == {f"blocks.{n}.fc2.{p}" for n in range(2) for p in ("weight", "bias")}
+
+
+def test_a_negative_start_is_refused():
+    with pytest.raises(BadInput, match="deviation of 0 or more"):
+        NearIdentityMLP(30, 5, start=-0.1)

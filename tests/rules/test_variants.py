@@ -19,6 +19,7 @@ from walkback.nets.mlp import MLP
 from walkback.nets.small_resnet import SmallResNet
 from walkback.rules import describe_rule, make_rule, resolve_rule
 from walkback.rules.dose import turn
+from walkback.rules.normalise import _root_mean_square
 from walkback.run.one import run_one
 from walkback.run.plan import plan_runs
 from walkback.store import Store
@@ -348,7 +349,7 @@ def test_a_rule_that_draws_nothing_has_no_feedback_of_another_seed(net, batch):
         ready_rule("bp+feedback(3)", net, *batch)
 
 
-@pytest.mark.parametrize("read", ["use", "label"])
+@pytest.mark.parametrize("read", ["use", "label", "reuse"])
 def test_under_an_offset_each_block_learns_by_the_feedback_of_the_state_it_reads(net, batch, read):
     """The same gradients as plain DFA gives once each matrix is moved up by one block."""
     plain, offset = ready_rule("dfa", net, *batch), ready_rule(f"dfa+offset({read})", net, *batch)
@@ -367,7 +368,7 @@ def test_an_offset_that_is_read_as_used_diagnoses_what_trains_and_one_that_is_re
 ):
     trace = net.probe(*batch)
     plain = ready_rule("dfa", net, *batch).credits(trace)
-    shown = {"label": plain, "use": [plain[0], *plain[:-1]]}
+    shown = {"label": plain, "use": [plain[0], *plain[:-1]], "reuse": [*plain[:-1], plain[-2]]}
     for read, expected in shown.items():
         rule = ready_rule(f"dfa+offset({read})", net, *batch)
         assert all(torch.equal(*pair) for pair in zip(rule.credits(trace), expected, strict=True)), read
@@ -401,3 +402,44 @@ def test_a_credit_that_does_not_fit_the_block_above_is_refused():
 def test_there_is_no_offset_for_a_rule_whose_blocks_share_one_chain(net, batch):
     with pytest.raises(NotApplicable, match="no credit that another could have"):
         ready_rule("bp+offset", net, *batch)
+
+
+@pytest.mark.parametrize("over", ["sample", "batch"])
+def test_normalised_credits_point_where_they_did_and_have_a_root_mean_square_of_one(net, batch, over):
+    trace = net.probe(*batch)
+    plain = ready_rule("dfa", net, *batch).credits(trace)
+    made = ready_rule(f"dfa+normalise({over})", net, *batch)
+    for before, after in zip(plain, made.credits(trace), strict=True):
+        size = before.square().mean(*([1, True] if over == "sample" else [])).sqrt()
+        assert torch.allclose(after * size, before, rtol=1e-6)
+        squares = after.square().mean(1)
+        assert torch.allclose(squares if over == "sample" else squares.mean(), torch.ones(1).to(after))
+
+
+def test_blocks_learn_by_the_normalised_credits_and_the_head_by_its_own_error(net, batch):
+    """LOC of the credits that are diagnosed, block by block, by autograd alone."""
+    made = ready_rule("dfa+normalise", net, *batch)
+    found, trace = gradients(made, net, *batch), net.probe(*batch)
+    credits = made.credits(trace)
+    names = {id(p): name for name, p in net.model.named_parameters()}
+    for layer, block in enumerate(net.blocks, start=1):
+        own = list(block.parameters())
+        pushed = (
+            trace.branch(layer, trace.states[layer - 1].detach()) * credits[layer]
+        ).sum() / trace.count
+        for parameter, expected in zip(own, torch.autograd.grad(pushed, own), strict=True):
+            assert torch.allclose(found[names[id(parameter)]], expected, rtol=1e-5, atol=1e-9)
+    plain = gradients(ready_rule("dfa", net, *batch), net, *batch)
+    assert all(torch.equal(found[name], plain[name]) for name in plain if name.startswith("out_"))
+
+
+def test_a_credit_too_small_to_be_squared_is_normalised_and_one_of_zero_stays_zero():
+    rows = torch.tensor([[3e-30, 4e-30], [0.0, 0.0], [1e30, -1e30]])
+    size = _root_mean_square(rows)
+    expected = torch.tensor([[0.6 * 2**0.5, 0.8 * 2**0.5], [0, 0], [1, -1]])
+    assert torch.allclose(rows / size, expected)
+
+
+def test_there_is_nothing_to_normalise_where_blocks_share_one_chain(net, batch):
+    with pytest.raises(NotApplicable, match="no credit that could be normalised"):
+        ready_rule("bp+normalise", net, *batch)

@@ -11,6 +11,7 @@ from torch import nn
 from tests.conftest import ready_rule
 from walkback.nets import Adapter
 from walkback.nets.mlp import MLP
+from walkback.nets.near_identity import NearIdentityMLP
 from walkback.nets.resmlp import ResMLP
 from walkback.rules import make_rule
 from walkback.tracks.allocations import Allocations
@@ -36,6 +37,8 @@ RULES = (
     "forward-gradient",
     "node-perturbation(sigma=0.01)",
     "dfa+offset(label)+penalty(0.3)",
+    "dfa+offset(reuse)+normalise+penalty(0.3)",
+    "dfa+normalise(batch)",
     "mixed(blocks=dfa,stem=bp)",
     "mixed(blocks=bp,stem=dfa)",
     "dose(cosine=0.4,noise=fixed)",
@@ -49,6 +52,7 @@ NETS = {
     "resmlp": lambda: ResMLP(12, 5, depth=3, width=16, expansion=2),
     "without terminal norm": lambda: ResMLP(12, 5, depth=3, width=16, expansion=2, terminal_norm="none"),
     "one block": lambda: ResMLP(12, 5, depth=2, width=16, expansion=1),
+    "near the identity": lambda: NearIdentityMLP(12, 5, depth=3, width=16),
     "mlp": lambda: MLP(12, 5, depth=3, width=16),
 }
 

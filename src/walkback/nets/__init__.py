@@ -17,6 +17,7 @@ nets: Registry[type[nn.Module]] = Registry(
         "hopfield": "walkback.nets.hopfield:HopfieldMLP",
         "looped": "walkback.nets.looped:LoopedMLP",
         "mlp": "walkback.nets.mlp:MLP",
+        "near-identity": "walkback.nets.near_identity:NearIdentityMLP",
         "resmlp": "walkback.nets.resmlp:ResMLP",
         "small-resnet": "walkback.nets.small_resnet:SmallResNet",
         "student": "walkback.nets.student:StudentNet",

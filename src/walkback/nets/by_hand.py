@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from walkback.nets.adapter import Adapter
 from walkback.nets.mlp import MLP, ReluLayer
+from walkback.nets.near_identity import NearIdentityMLP
 from walkback.nets.resmlp import ResBlock, ResMLP
 
 Send = Callable[[Tensor, Tensor], Tensor]  # (credit that arrived, input) → credit that goes down
@@ -197,7 +198,8 @@ def grad_of(parameter: Tensor) -> Tensor:
 
 
 PARTS: dict[type[nn.Module], type[Part]] = {nn.Linear: LinearPart, ReluLayer: ReluPart, ResBlock: ResPart}
-_BUILT_OF = (ResMLP, MLP, nn.ModuleList, nn.LayerNorm, nn.Identity)
+_MODELS = (ResMLP, NearIdentityMLP, MLP)
+_BUILT_OF = (*_MODELS, nn.ModuleList, nn.LayerNorm, nn.Identity)
 
 
 def hand_parts(net: Adapter, senders: Mapping[str, Send] | None = None) -> list[Part] | None:
@@ -220,12 +222,12 @@ def hand_parts(net: Adapter, senders: Mapping[str, Send] | None = None) -> list[
 
 
 def _unaltered(net: Adapter) -> bool:
-    """No subclass, no hook, no weight used twice, and the parts where they belong."""
+    """No subclass of anyone's own, no hook, no weight used twice, and the parts where they belong."""
     model = net.model
     assert isinstance(model, (ResMLP, MLP))
     weights = [p for module in model.modules() for p in module._parameters.values() if p is not None]
     return (
-        type(model) in (ResMLP, MLP)
+        type(model) in _MODELS
         and all(type(part) in PARTS for part in (model.stem, *net.blocks))
         and list(net.blocks) == list(model.blocks)
         and net.head is model.out_head

@@ -39,6 +39,7 @@ modifiers: Registry[type[Modifier]] = Registry(
     "addition",
     {
         "feedback": "walkback.rules.feedback:Feedback",
+        "normalise": "walkback.rules.normalise:Normalise",
         "offset": "walkback.rules.offset:Offset",
         "penalty": "walkback.rules.penalty:Penalty",
     },

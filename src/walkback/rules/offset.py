@@ -15,7 +15,8 @@ class Offset(Modifier):
 
     That is a rule like any other, as long as it is read as it is used: `read=use` diagnoses at h_l the
     credit that trained it, a_{l−1}. `read=label` diagnoses a_l there, by the number that both have: then
-    no deep layer is compared with what it learned by. No block is given a_L.
+    no deep layer is compared with what it learned by. No block is given a_L. `read=reuse` is `label` where
+    there is no a_L, for there are as many feedback matrices as blocks: at h_L it has a_{L−1} once more.
     """
 
     name = "offset"
@@ -23,7 +24,7 @@ class Offset(Modifier):
     about = "any rule with a credit for each block, given to the block above the one it belongs to"
     ours = "the whole control"
     defaults = {"read": "use"}  # noqa: RUF012
-    choices = {"read": ("use", "label")}  # noqa: RUF012
+    choices = {"read": ("use", "label", "reuse")}  # noqa: RUF012
     on_backprop = False
     _unread: frozenset[str] = frozenset()  # feedback of the last state, once a net is known
 
@@ -41,7 +42,9 @@ class Offset(Modifier):
 
     def credits(self, trace: Trace) -> list[Tensor]:
         credits = self.inner.credits(trace)
-        return credits if self.params["read"] == "label" else _raised(credits)
+        if self.params["read"] == "use":
+            return _raised(credits)
+        return credits if self.params["read"] == "label" else [*credits[:-1], credits[-2]]
 
     def training_credits(self, trace: Trace) -> list[Tensor]:
         return _raised(self.inner.training_credits(trace))
