@@ -48,6 +48,7 @@ from walkback.studies import (
     penalty_reduction,
     perturbation_step,
     pixels,
+    public_code,
     rate,
     reasons,
     schedule,
@@ -779,6 +780,7 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
         border.LONG,
         encoding.SHORT,
         encoding.LONG,
+        public_code.LONG,
     ):
         for spec in arm.plan(DATA[arm.data]):
             if str(spec.rule) == "bp":

@@ -29,6 +29,7 @@ studies: Registry[Study] = Registry(
         "penalty-reduction": "walkback.studies.penalty_reduction:STUDY",
         "perturbation-step": "walkback.studies.perturbation_step:STUDY",
         "pixels": "walkback.studies.pixels:STUDY",
+        "public-code": "walkback.studies.public_code:STUDY",
         "rate": "walkback.studies.rate:STUDY",
         "schedule": "walkback.studies.schedule:STUDY",
         "stem": "walkback.studies.stem:STUDY",

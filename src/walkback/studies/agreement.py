@@ -24,6 +24,7 @@ from walkback.studies import (
     five_rule,
     offset,
     penalty,
+    public_code,
     reasons,
 )
 from walkback.studies.answers import Answers
@@ -58,7 +59,7 @@ def points_of(answers: Answers) -> list[Point]:
             _point(what, answer, measure, off_by_one(row, measure, own(row)), row) for row, answer in dfas
         ]
 
-    return [
+    points = [
         _point(
             "bp, accuracy",
             bp,
@@ -108,6 +109,13 @@ def points_of(answers: Answers) -> list[Point]:
         ),
         of_strong("‖h_L‖", STATE, lambda _: ""),
     ]
+    return [_as_coded(answers, point) for point in points]
+
+
+def _as_coded(answers: Answers, point: Point) -> Point:
+    """With what the paper's public code gives of the same number, where it has one."""
+    coded = public_code.statement(answers, point.paper.row, point.measure)
+    return replace(point, why=f"{point.why} {coded}".strip())
 
 
 def _of_cosine(row: str) -> Why:

@@ -1,7 +1,7 @@
 """`border`: crops bordered by the mean colour, the control for a padding that the paper does not state.
 
 Padding before normalising makes the border black, padding after it makes it the mean colour. Both are
-called a random crop.
+called a random crop. The paper's public code pads first: its border is black, as ours is.
 """
 
 from __future__ import annotations

@@ -13,8 +13,10 @@ from walkback.studies import (
     bridges_and_ep,
     encoding,
     five_rule,
+    offset,
     penalty,
     pixels,
+    public_code,
     rate,
     schedule,
     stem,
@@ -44,7 +46,20 @@ def recipes(answers: Answers, rule: str) -> list[Control]:
             "Pixels that are not normalised", answers.one(pixels.ARM, rule), short, "pixels", "penalty"
         ),
         Control("Less training", short, main, "penalty", "five-rule"),
+        *_as_coded(answers, rule),
     ]
+
+
+def _as_coded(answers: Answers, rule: str) -> list[Control]:
+    """The public code's own; for frozen blocks first under the stem that all others here have."""
+    own, code, main = public_code.STUDY.name, public_code.CODE, answers.one(five_rule.ARM, rule)
+    coded = public_code.read_as(answers, offset.LAST if rule == "dfa" else rule, code)
+    changes = {"bp": "The block", "dfa": "Block, index and length", "frozen": "Block and stem"}
+    found = [Control(f"{changes[rule]} of the {code}", coded, main, own, "five-rule")]
+    if rule == "frozen":
+        alone = answers.one(public_code.LONG, rule)
+        found.insert(0, Control(f"The block of the {code}", alone, main, own, "five-rule"))
+    return found
 
 
 def of_frozen(answers: Answers) -> list[Control]:
@@ -101,8 +116,10 @@ def changes_table(answers: Answers) -> Table:
     caption = (
         "What one change alone is worth to an accuracy of Table 1, over the seeds that have it and its "
         "counterpart. Gives the paper's number: by the measure of the table above, where the same seeds "
-        "do not have it without the change. A solver that settles sweeps from the forward pass and nudges "
-        "with both signs; a hurried one takes ten steps of descent from zero and one nudge of random sign."
+        "do not have it without the change. What the public code has is more than one change for DFA and "
+        "frozen blocks; the table public-code-steps takes it apart. A solver that settles sweeps from the "
+        "forward pass and nudges with both signs; a hurried one takes ten steps of descent from zero and "
+        "one nudge of random sign."
     )
     return Table("changes", caption, columns, fields, tuple(rows))
 

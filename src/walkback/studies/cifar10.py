@@ -10,5 +10,6 @@ PAPER_EPOCHS, SHORT_EPOCHS, FEW_EPOCHS = 100, 30, 10
 
 
 def recipe(epochs: int, schedule: str = "cosine", batch: int = BATCH, lr: float = RATE) -> dict[str, Any]:
-    """AdamW, rate 1e-3, decay .01, batches of 128. The paper states no schedule: cosine is ours."""
+    """AdamW, rate 1e-3, decay .01, batches of 128. The paper states no schedule; the notes
+    of its public code name the cosine."""
     return {"epochs": epochs, "lr": lr, "weight_decay": 0.01, "batch": batch, "schedule": schedule}

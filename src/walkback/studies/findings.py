@@ -31,6 +31,7 @@ from walkback.studies import (
     penalty,
     penalty_reduction,
     pixels,
+    public_code,
     stem,
     weak_penalty,
 )
@@ -352,6 +353,7 @@ def _outside(answer: Answer, layers: Sequence[int]) -> str:
 
 FINDINGS: dict[str, Callable[[Answers], str]] = {
     "EP in the paper": lambda answers: ep_against_frozen(),
+    "the public code": public_code.finding,
     "layer 1": first_deep_layer,
     "readings of the penalty": penalty_readings,
     "layers of the penalised net": penalty_layers,

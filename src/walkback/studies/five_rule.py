@@ -232,8 +232,8 @@ STUDY = Study(
     "five-rule",
     "Which rules does the protocol trust on CIFAR-10, and which does it walk back?",
     (ARM,),
-    ours="the schedule (cosine), as the paper does not state its own; EP and the bridges for 30 epochs, "
-    "by the study bridges-and-ep",
+    ours="expansion 4, where the block of the paper's public code has none (study public-code); EP and the "
+    "bridges for 30 epochs, by the study bridges-and-ep",
     tables=tables,
     figures=figures,
 )

@@ -21,7 +21,7 @@ from walkback.report.answer import (
     gap_of,
 )
 from walkback.report.document import Drawing
-from walkback.report.published import NUMBERS, RUNS, published
+from walkback.report.published import NOTES, NUMBERS, RUNS, published
 from walkback.report.table import Column, Row, Table
 from walkback.store import Bundle
 from walkback.studies import (
@@ -40,6 +40,7 @@ from walkback.studies import (
     penalty_reduction,
     perturbation_step,
     pixels,
+    public_code,
     rate,
     schedule,
     stem,
@@ -78,6 +79,7 @@ PARTS = (
     perturbation_step.STUDY,
     feedback_draw.STUDY,
     offset.STUDY,
+    public_code.STUDY,
 )
 ARMS = tuple(arm for study in PARTS for arm in study.arms)
 WHY = {
@@ -281,8 +283,9 @@ def published_table() -> Table:
     """The paper's numbers as it prints them."""
     columns = tuple(Column(name, (name,), numeric=False) for name in ("where", "row", "quantity", "text"))
     fields = ("where", "row", "quantity", "value", "sd", "text")
-    rows = tuple(number._asdict() for number in NUMBERS)
-    return Table("published", "What the FA paper prints, and where.", columns, fields, rows)
+    rows = tuple(number._asdict() for number in (*NUMBERS, *NOTES))
+    caption = "What the FA paper prints, and where; then what the notes of its public code add."
+    return Table("published", caption, columns, fields, rows)
 
 
 def provenance_table(answers: Answers) -> Table:

@@ -197,8 +197,11 @@ def of_batch(answer: Answer) -> str:
     if norm is None:
         return ""
     rows = answer.bundles[0].card["measured"]["batch"]
-    others = (f"over {batch} {words.number(norm * rows / batch)}" for batch in (256, 128))
-    told = f"Mean-reduced over {rows} rows; {', '.join(others)}. The paper does not say how many it took."
+    others = (f"over {batch} {words.number(norm * rows / batch)}" for batch in (1024, 128))
+    told = (
+        f"Mean-reduced over {rows} rows; {', '.join(others)}. The paper does not say how many it took; its "
+        "public code reads batches of 128 in its audit and 1024 rows elsewhere."
+    )
     return told + _by_seed(answer, REFERENCE)
 
 
@@ -289,7 +292,8 @@ def of_rho(answer: Answer, row: str) -> str:
         return f"ρ of the exact gradient: {gap}{hint}." if answer.runs else ""
     return (
         f"Our step is relative to ‖h‖, and the exact gradient reaches {words.cosine(ceiling)}. The paper "
-        f"does not state its step. {perturbation_step.statement(answer, paper)}"
+        "does not state its step; its public code takes 1e-3 whatever ‖h‖ is. "
+        f"{perturbation_step.statement(answer, paper)}"
     )
 
 

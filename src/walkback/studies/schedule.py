@@ -1,4 +1,7 @@
-"""`schedule`: one seed at a constant rate, the control for a schedule that the FA paper does not state."""
+"""`schedule`: one seed at a constant rate, the control for a schedule that the FA paper does not state.
+
+The notes of its public code name the cosine, which the headline has.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from walkback.report import words
 from walkback.report.answer import ACCURACY, EXACT, STATE, Answer, Line, measured_table
 from walkback.report.table import Column, Table
-from walkback.studies import border, encoding, offset, penalty, pixels, schedule
+from walkback.studies import border, encoding, offset, penalty, pixels, public_code, schedule
 from walkback.studies.answers import Answers
 from walkback.studies.controls import ALPHA, outside
 from walkback.studies.effect import mean, seeds_of
@@ -36,6 +36,10 @@ def readings(answers: Answers) -> list[tuple[str, Answer]]:
         ("a constant rate", answers.one(schedule.SHORT, RULE)),
         *((told, read_as(answers, penalty.WEIGHTS[0], reading)) for reading, told in AVERAGES.items()),
         ("an index that is off by one", offset.read_as(answers, offset.WEAK, offset.LABEL)),
+        (
+            "block, index and length of the public code",
+            public_code.read_as(answers, offset.WEAK, public_code.CODE),
+        ),
     ]
 
 
