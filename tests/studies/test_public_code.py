@@ -14,11 +14,11 @@ from walkback.studies.public_code import CODE, OURS, READINGS
 
 OWN = {  # row: the arm and the rule that its public code's reading is made of
     "bp": (public_code.LONG, "bp"),
-    "frozen": (public_code.LONG, public_code.STEM),
-    offset.FIRST: (public_code.DFA, public_code.CREDITS),
-    offset.LAST: (public_code.DFA, public_code.CREDITS),
-    offset.WEAK: (public_code.PENALISED, public_code.WEAK),
-    offset.STRONG: (public_code.PENALISED, public_code.STRONG),
+    "frozen": (public_code.LONG, public_code.STEMS[CODE]),
+    offset.FIRST: (public_code.DFA, public_code.CREDITS[CODE]),
+    offset.LAST: (public_code.DFA, public_code.CREDITS[CODE]),
+    offset.WEAK: (public_code.PENALISED, f"{public_code.CREDITS[CODE]}+penalty(1e-4)"),
+    offset.STRONG: (public_code.PENALISED, f"{public_code.CREDITS[CODE]}+penalty(1e-2)"),
 }
 
 
@@ -28,7 +28,7 @@ def test_every_row_has_both_readings_each_of_its_own_net():
 
 @pytest.mark.parametrize("row", list(OWN))
 def test_a_reading_is_of_its_own_net_and_removing_its_runs_leaves_ours(answers, copied, row):
-    ours, code = (public_code.read_as(answers, row, reading) for reading in READINGS)
+    ours, code = (public_code.read_as(answers, row, reading) for reading in (OURS, CODE))
     assert ours.spec["net"].startswith("resmlp") and code.spec["net"].startswith("near-identity")
     assert ours.spec["epochs"] == code.spec["epochs"] and len(code.runs) == 3
     take(copied, *OWN[row])
@@ -73,8 +73,8 @@ def test_a_number_of_the_paper_is_told_with_what_the_public_code_gives_of_it(ans
 
 
 def test_both_readings_are_held_against_the_same_numbers(answers):
-    ours, code = (public_code.points(answers, reading) for reading in READINGS)
-    assert [point.paper for point in ours] == [point.paper for point in code]
+    ours, code, by_batch = (public_code.points(answers, reading) for reading in READINGS)
+    assert [p.paper for p in ours] == [p.paper for p in code] == [p.paper for p in by_batch]
     assert {point.paper.row for point in code} == {"dfa", *OWN} - {offset.WEAK}, "the paper prints no more"
     assert not any(point.paper in NOTES for point in code)
     said = findings.FINDINGS["the public code"](answers)
@@ -93,9 +93,9 @@ def test_numbers_of_the_notes_are_marked_and_stand_beside_no_number_of_the_paper
 def test_the_second_gain_is_over_frozen_blocks_whose_stem_learned_by_the_same_credit(answers, copied):
     (row,) = rows_of(public_code.nets_table(answers), rule=offset.STRONG, reading=CODE)
     strong = public_code.read_as(answers, offset.STRONG, CODE)
-    same = answers.one(public_code.BASELINES, public_code.STEM)
+    same = answers.one(public_code.BASELINES, public_code.STEMS[CODE])
     expected = penalty.GAIN.cell(penalty.gain_of(stem.worth_of(strong, same), ""))
     assert row["same_stem"] == expected and "[" in expected
-    take(copied, public_code.BASELINES, public_code.STEM)
+    take(copied, public_code.BASELINES, public_code.STEMS[CODE])
     (row,) = rows_of(public_code.nets_table(Answers(copied, DATA)), rule=offset.STRONG, reading=CODE)
     assert row["same_stem"] == "not run"
