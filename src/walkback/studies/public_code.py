@@ -95,9 +95,9 @@ def rules_table(answers: Answers) -> Table:
     ]
     caption = (
         "Table 1 as the paper's public code has it. Its block has no expansion and begins with small "
-        "weights; under frozen blocks its stem learns by DFA. Its credits are rms-normalised: one length for "
-        "each sample's, or for each batch's. Rules are judged against frozen blocks under a stem trained by "
-        f"backprop, as everywhere here. {penalty.INTERVAL}"
+        "weights; under frozen blocks its stem learns by DFA. Its credits are rms-normalised: one length "
+        "for each sample's, or for each batch's. Rules are judged against frozen blocks under a stem "
+        f"trained by backprop, as everywhere here. {penalty.INTERVAL}"
     )
     measures = [ACCURACY, GAMMA, STATE, REFERENCE, five_rule.LAYER_0, five_rule.DEEP]
     return measured_table("public-code-rules", caption, lines, (RULE, READ), measures, five_rule.JUDGED)
@@ -152,8 +152,8 @@ def steps_table(answers: Answers) -> Table:
     caption = (
         f"One change after the other, {SHORT_EPOCHS} epochs. The block: W1 is square and W2 begins near "
         "zero. The index: a block learns by the credit of the state that it reads. The length: that of "
-        "every sample's credit is the same; that of a whole batch is a number that AdamW does not see. What "
-        "stands beside them is from the notes of the code's commits."
+        "every sample's credit is the same; that of a whole batch is a number that AdamW does not see. "
+        "What stands beside them is from the notes of the code's commits."
     )
     lead = (RULE, Column("taken from the public code", ("change",), numeric=False))
     others = (STATE, REFERENCE, five_rule.LAYER_0, CLAMPED, EXACT)
