@@ -31,6 +31,7 @@ NAMES = {
     "cosine": ("alignment.cosine@1", "alignment.cosine_compat@1", "alignment.deep_cosine@1"),
     "p": ("alignment.deep_null_p@1",),
     "gamma": ("alignment.gamma_mean@1",),
+    "reference": ("reference.compat@1",),
 }
 
 

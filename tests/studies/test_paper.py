@@ -906,6 +906,21 @@ def test_an_order_of_magnitude_is_held_against_the_median_seed(tmp_path):
     assert shown["‖h_L‖"].endswith("(median 1.00×10⁸)")
 
 
+def test_a_mean_reduced_gradient_is_held_against_the_papers_over_as_many_rows(tmp_path):
+    """Ours is of 512 rows. By their public code the audit's are of 128, so four times as large."""
+    store = Store(tmp_path)
+    for spec in five_rule.ARM.plan(DATA["cifar10"]):
+        if spec.rule.name in ("bp", "dfa"):
+            write_run(store, spec, reference=1e-4)
+    points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
+    bp, early = points["bp, ‖g_L‖"], points["dfa, epoch 1: ‖g_L‖"]
+    assert bp.measured == f"{words.number(4e-4)} (median, of 128 rows)" and bp.standing == "agrees"
+    assert early.measured == f"{words.number(5e-5)} (median, of 1024 rows)"
+    assert early.standing == "50.0 times the paper's"
+    assert "over 1024" in bp.why and words.number(1e-4) in bp.why, "ours, as the tables show it, is told"
+    assert "rows" not in points["dfa, ‖h_L‖"].measured
+
+
 def test_reasons_for_a_number_of_one_seed_are_of_that_seed(tmp_path):
     store = Store(tmp_path)
     for spec in five_rule.ARM.plan(DATA["cifar10"]):

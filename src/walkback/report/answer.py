@@ -257,7 +257,8 @@ def deep_mean(quantity: str) -> Read:
     return read
 
 
-# What most comparisons show. ‖g_L‖ is mean-reduced over the evaluation batch, the paper's over its own.
+# What most comparisons show. ‖g_L‖ is mean-reduced over the evaluation batch, the paper's over its
+# own: a Point compares them over the same.
 ACCURACY = Measure("accuracy", "accuracy", accuracy, words.share, paper="accuracy")
 GAMMA = Measure("Γ", "gamma", of_net("alignment.gamma_mean@1"), words.cosine, paper="gamma")
 GAMMA_CONCAT = Measure("Γ, concatenated", "gamma_concat", of_net("alignment.gamma_concat@1"), words.cosine)

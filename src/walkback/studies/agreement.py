@@ -155,7 +155,8 @@ def agreement_table(answers: Answers) -> Table:
         "seed), or inside a range, or near what is given as about. It is a description, and no test: the "
         "wider the spread, the easier to agree. Not all of them weigh the same: backprop's Γ and the mean "
         "over fresh B would come out of almost any run, and ‖g_L‖ of converged DFA stands twice in the "
-        "paper, with two numbers. Its deviation of fresh B is over draws. "
+        "paper, with two numbers: at the batches that its public code reads they contradict each other. "
+        "Its deviation of fresh B is over draws. "
         f"{tally(points)}"
     )
     fields = tuple(column.fields[0] for column in columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from walkback.judge.evidence import Evidence
 from walkback.report import words
 from walkback.report.answer import Answer, Measure, over_seeds, spread_column
 from walkback.report.published import Published
@@ -26,10 +27,11 @@ class Point:
     def measured(self) -> str:
         """Mean ± deviation; beside an order of magnitude the median seed's, which is what is compared."""
         row = self._row
-        if self.paper.rough and not row["value_gap"]:
-            several = len(self.answer.runs) > 1
-            return self.measure.show(row["value_median"]) + " (median)" * several
-        return spread_column("", "value", self.measure.show).cell(row)
+        if row["value_gap"] or not self.paper.rough:
+            return spread_column("", "value", self.measure.show).cell(row)
+        notes = ["median"] * (len(self.answer.runs) > 1)
+        notes += [f"of {self.paper.rows} rows"] * (self.paper.rows is not None)
+        return self.measure.show(row["value_median"]) + f" ({', '.join(notes)})" * bool(notes)
 
     @property
     def standing(self) -> str:
@@ -46,7 +48,7 @@ class Point:
     @property
     def _seeds_apart(self) -> str:
         """The median may agree where seeds that differ by powers of ten do not."""
-        values = [self.measure.read(run) for run in self.answer.runs]
+        values = [self._read(run) for run in self.answer.runs]
         near = sum(value is not None and compare(self.paper, value, None) == AGREES for value in values)
         return f", {near} of {len(values)} seeds" if near < len(values) else ""
 
@@ -61,7 +63,21 @@ class Point:
 
     @property
     def _row(self) -> Row:
-        return over_seeds("value", self.answer, self.measure.read)
+        return over_seeds("value", self.answer, self._read)
+
+    def _read(self, run: Evidence) -> float | None:
+        """Ours, mean-reduced over as many rows as the paper's where that is known."""
+        value = self.measure.read(run)
+        if value is None or self.paper.rows is None:
+            return value
+        return value * batch_of(self.answer) / self.paper.rows
+
+
+def batch_of(answer: Answer) -> int:
+    """The rows of the evaluation batch, over which our own gradients are mean-reduced."""
+    rows = answer.bundles[0].card["measured"]["batch"]
+    assert isinstance(rows, int)
+    return rows
 
 
 AGREES = "agrees"
