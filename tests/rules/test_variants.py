@@ -381,6 +381,7 @@ def test_an_offset_that_is_read_as_used_diagnoses_what_trains_and_one_that_is_re
     [
         ("dfa", {"inner.feedback_3"}),
         ("dfa(form=layer)", {"inner.feedback_3"}),
+        ("dfa+normalise", {"inner.inner.feedback_3"}),  # a factor would be taken back out
         ("dfa(skip=sum)", set()),  # the skip carries a_L down
         ("fa(form=block)", set()),  # every credit below is made from a_L
     ],

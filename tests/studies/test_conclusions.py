@@ -45,10 +45,13 @@ def test_the_weak_penalty_stands_beside_every_control_and_says_which_was_not_run
         "pixels that are not normalised": (pixels.ARM, rule),
         "a constant rate": (schedule.SHORT, rule),
         "an index that is off by one": (off_by_one, offset.rule_of(offset.LABEL, "1e-4")),
-        "block, index and length of the public code": (
-            public_code.PENALISED,
-            f"{public_code.CREDITS[public_code.CODE]}+penalty(1e-4)",
-        ),
+        **{
+            f"block, index and length of the public code, {by}": (
+                public_code.PENALISED,
+                f"dfa+offset(reuse)+{length}+penalty(1e-4)",
+            )
+            for by, length in (("by sample", "normalise"), ("by batch", "normalise(batch)"))
+        },
     }
     told = [row["reading"] for row in weak_penalty.weak_penalty_table(answers).rows]
     assert told[:2] == [weak_penalty.NONE, weak_penalty.HEADLINE]

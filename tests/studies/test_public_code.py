@@ -5,78 +5,132 @@ from __future__ import annotations
 import pytest
 
 from tests.studies.conftest import DATA, rows_of, take
-from walkback.report.answer import ACCURACY, CLAMPED, STATE
+from walkback.judge.replay import first_firing, replay
+from walkback.report import words
+from walkback.report.answer import ACCURACY, CLAMPED, RHO, STATE
 from walkback.report.published import NOTES, NUMBERS, published
+from walkback.rules import resolve_rule
 from walkback.studies import agreement, findings, offset, penalty, public_code, stem
 from walkback.studies.answers import Answers
+from walkback.studies.effect import mean
 from walkback.studies.paper import published_table
-from walkback.studies.public_code import CODE, OURS, READINGS
+from walkback.studies.perturbation_step import FIXED
+from walkback.studies.public_code import BY_BATCH, BY_SAMPLE, OURS, READINGS
 
-OWN = {  # row: the arm and the rule that its public code's reading is made of
-    "bp": (public_code.LONG, "bp"),
-    "frozen": (public_code.LONG, public_code.STEMS[CODE]),
-    offset.FIRST: (public_code.DFA, public_code.CREDITS[CODE]),
-    offset.LAST: (public_code.DFA, public_code.CREDITS[CODE]),
-    offset.WEAK: (public_code.PENALISED, f"{public_code.CREDITS[CODE]}+penalty(1e-4)"),
-    offset.STRONG: (public_code.PENALISED, f"{public_code.CREDITS[CODE]}+penalty(1e-2)"),
+# row: the rule as one would type it, by sample and by batch; epochs trained; the epoch that is read
+SAMPLE_DFA, BATCH_DFA = "dfa+offset(reuse)+normalise", "dfa+offset(reuse)+normalise(batch)"
+ASKED = {
+    "bp": ("bp", "bp", 100, 100),
+    "frozen": ("frozen(stem=dfa+normalise)", "frozen(stem=dfa+normalise(batch))", 100, 100),
+    "dfa": (SAMPLE_DFA, BATCH_DFA, 100, 100),
+    "dfa, epoch 1": (SAMPLE_DFA, BATCH_DFA, 100, 1),
+    "dfa, converged": (SAMPLE_DFA, BATCH_DFA, 100, 100),
+    "dfa+penalty(0.0001)": (f"{SAMPLE_DFA}+penalty(1e-4)", f"{BATCH_DFA}+penalty(1e-4)", 30, 30),
+    "dfa+penalty(0.01)": (f"{SAMPLE_DFA}+penalty(1e-2)", f"{BATCH_DFA}+penalty(1e-2)", 30, 30),
+}
+ARMS = {
+    "bp": public_code.LONG,
+    "frozen": public_code.LONG,
+    offset.FIRST: public_code.DFA,
+    offset.LAST: public_code.DFA,
+    offset.WEAK: public_code.PENALISED,
+    offset.STRONG: public_code.PENALISED,
 }
 
 
-def test_every_row_has_both_readings_each_of_its_own_net():
-    assert set(OWN) == set(public_code.ROWS)
+def test_every_row_has_its_readings_each_of_its_own_net():
+    assert {*ASKED} == {"dfa", *public_code.ROWS} and {*ARMS} == {*public_code.ROWS}
 
 
-@pytest.mark.parametrize("row", list(OWN))
-def test_a_reading_is_of_its_own_net_and_removing_its_runs_leaves_ours(answers, copied, row):
-    ours, code = (public_code.read_as(answers, row, reading) for reading in (OURS, CODE))
-    assert ours.spec["net"].startswith("resmlp") and code.spec["net"].startswith("near-identity")
-    assert ours.spec["epochs"] == code.spec["epochs"] and len(code.runs) == 3
-    take(copied, *OWN[row])
+@pytest.mark.parametrize("reading", [BY_SAMPLE, BY_BATCH])
+@pytest.mark.parametrize("row", list(ASKED))
+def test_a_reading_is_of_the_rule_the_net_the_length_and_the_epoch_that_it_says(answers, row, reading):
+    by_sample, by_batch, epochs, read_at = ASKED[row]
+    rule = by_sample if reading == BY_SAMPLE else by_batch
+    answer = public_code.read_as(answers, row, reading)
+    assert answer.spec["rule"] == str(resolve_rule(rule))
+    assert answer.spec["net"].startswith("near-identity(") and answer.spec["epochs"] == epochs
+    assert [run.epoch for run in answer.runs] == [read_at] * 3
+    assert sorted(run.seed for run in answer.runs) == [42, 123, 456]
+
+
+@pytest.mark.parametrize("row", list(ARMS))
+def test_removing_the_runs_of_a_reading_leaves_ours(answers, copied, row):
+    ours = public_code.read_as(answers, row, OURS)
+    assert ours.spec["net"].startswith("resmlp(") and ours.spec["epochs"] == ASKED[row][2]
+    take(copied, ARMS[row], ASKED[row][0])
     fewer = Answers(copied, DATA)
-    assert public_code.read_as(fewer, row, CODE).gap == "not run"
+    assert public_code.read_as(fewer, row, BY_SAMPLE).gap == "not run"
     assert not public_code.read_as(fewer, row, OURS).gap
+
+
+def test_one_change_after_the_other_is_what_it_is_called():
+    assert public_code.STEPS == {
+        "the block": "dfa",
+        "the block and the index": "dfa+offset(reuse)",
+        "the block and the length, by sample": "dfa+normalise",
+        "all three, by sample": SAMPLE_DFA,
+        "all three, by batch": BATCH_DFA,
+    }
 
 
 def test_removed_runs_are_not_run_in_every_table_and_never_a_number(answers, copied):
     for arm in (public_code.LONG, public_code.DFA, public_code.PENALISED, public_code.ONE_BY_ONE):
         for rule in dict.fromkeys(arm.rules):
             take(copied, arm, rule)
-    for before, after in zip(
-        public_code.tables(answers), public_code.tables(Answers(copied, DATA)), strict=True
-    ):
+    fewer = public_code.tables(Answers(copied, DATA))
+    for before, after in zip(public_code.tables(answers), fewer, strict=True):
         assert len(before.rows) == len(after.rows)
         changed = [
-            row for row in after.rows if row.get("reading", CODE) == CODE and row.get("change") != "nothing"
+            row for row in after.rows if row.get("reading", "") != OURS and row.get("change") != "nothing"
         ]
-        assert changed and all(row["seeds"] == 0 for row in changed), after.name
-        gaps = [row[key] for row in changed for key in row if key.endswith("_gap")]
-        assert set(gaps) <= {"not run", words_missing(after)}, after.name
-
-
-def words_missing(table):
-    from walkback.report import words
-
-    return words.MISSING  # of what a row never has, as a gain after the first epoch
+        assert changed and all(row.get("seeds", 0) == 0 for row in changed), after.name
+        gaps = {row[key] for row in changed for key in row if key.endswith("_gap")}
+        assert "not run" in gaps and gaps <= {"not run", words.MISSING}, after.name  # none after one epoch
 
 
 def test_a_number_of_the_paper_is_told_with_what_the_public_code_gives_of_it(answers, copied):
-    point = public_code.point_of(answers, "bp", ACCURACY)
-    assert point is not None and point.paper == published("bp", "accuracy")
+    number = published("bp", "accuracy")
+    assert number is not None
+    coded = public_code.read_as(answers, "bp", BY_SAMPLE)
     said = public_code.statement(answers, "bp", ACCURACY)
-    assert said == f"{public_code.AS_CODED}: {point.measured} (3 seeds), {point.standing}."
+    assert said.startswith(f"As in the paper's public code: {words.share(mean(coded, ACCURACY))} ± ")
+    assert said.count("(3 seeds)") == 1, "backprop has no credit to give a length"
+    both = public_code.statement(answers, "frozen", ACCURACY)
+    for reading in (BY_SAMPLE, BY_BATCH):
+        own = mean(public_code.read_as(answers, "frozen", reading), ACCURACY)
+        assert f"{reading}: {words.share(own)} ± " in both
     (told,) = (p.why for p in agreement.points_of(answers) if p.what == "bp, accuracy")
     assert said in told
-    take(copied, *OWN["bp"])
+    take(copied, public_code.LONG, "bp")
     fewer = Answers(copied, DATA)
     assert "not run (walkback audit public-code decides it)" in public_code.statement(fewer, "bp", ACCURACY)
     assert public_code.statement(answers, "ep", ACCURACY) == "", "its EP is not known"
 
 
-def test_both_readings_are_held_against_the_same_numbers(answers):
-    ours, code, by_batch = (public_code.points(answers, reading) for reading in READINGS)
-    assert [p.paper for p in ours] == [p.paper for p in code] == [p.paper for p in by_batch]
-    assert {point.paper.row for point in code} == {"dfa", *OWN} - {offset.WEAK}, "the paper prints no more"
-    assert not any(point.paper in NOTES for point in code)
+def test_a_number_of_one_seed_is_told_of_that_seed(answers):
+    said = public_code.statement(answers, "dfa", public_code.five_rule.LAYER_0)
+    own = public_code.read_as(answers, "dfa", BY_SAMPLE).of_seeds({42})
+    assert said.count("(1 seed)") == 2 and words.cosine(mean(own, public_code.five_rule.LAYER_0)) in said
+
+
+def test_rho_is_read_by_the_step_of_whoever_reads_it(answers):
+    by_step = {
+        reading: {p.measure for p in public_code.points(answers, reading) if p.paper.quantity == "rho"}
+        for reading in READINGS
+    }
+    assert by_step == {OURS: {RHO}, BY_SAMPLE: {FIXED}, BY_BATCH: {FIXED}}
+    strong = public_code.read_as(answers, offset.STRONG, BY_SAMPLE)
+    said = public_code.statement(answers, offset.STRONG, RHO)
+    assert words.cosine(mean(strong, FIXED)) in said != words.cosine(mean(strong, RHO))
+    assert mean(strong, FIXED) != mean(strong, RHO)
+
+
+def test_all_readings_are_held_against_the_same_numbers(answers):
+    ours, *others = (public_code.points(answers, reading) for reading in READINGS)
+    assert all([p.paper for p in ours] == [p.paper for p in other] for other in others)
+    assert {point.paper.row for point in ours} == {*ASKED} - {offset.WEAK}, "the paper prints no more"
+    assert not any(point.paper in NOTES for other in others for point in other)
     said = findings.FINDINGS["the public code"](answers)
     assert f"Of the {len(ours)} numbers" in said and all(f"{reading}: " in said for reading in READINGS)
 
@@ -90,12 +144,32 @@ def test_numbers_of_the_notes_are_marked_and_stand_beside_no_number_of_the_paper
     assert weak is not None and weak.rough and published(offset.WEAK, CLAMPED.paper) in NOTES
 
 
-def test_the_second_gain_is_over_frozen_blocks_whose_stem_learned_by_the_same_credit(answers, copied):
-    (row,) = rows_of(public_code.nets_table(answers), rule=offset.STRONG, reading=CODE)
-    strong = public_code.read_as(answers, offset.STRONG, CODE)
-    same = answers.one(public_code.BASELINES, public_code.STEMS[CODE])
+@pytest.mark.parametrize("reading, stem_rule", [(BY_SAMPLE, "normalise"), (BY_BATCH, "normalise(batch)")])
+def test_the_second_gain_is_over_frozen_blocks_whose_stem_learned_by_the_same_credit(
+    answers, copied, reading, stem_rule
+):
+    rule = f"frozen(stem=dfa+{stem_rule})"
+    (row,) = rows_of(public_code.nets_table(answers), rule=offset.STRONG, reading=reading)
+    strong = public_code.read_as(answers, offset.STRONG, reading)
+    same = answers.one(public_code.BASELINES, rule)
     expected = penalty.GAIN.cell(penalty.gain_of(stem.worth_of(strong, same), ""))
     assert row["same_stem"] == expected and "[" in expected
-    take(copied, public_code.BASELINES, public_code.STEMS[CODE])
-    (row,) = rows_of(public_code.nets_table(Answers(copied, DATA)), rule=offset.STRONG, reading=CODE)
+    take(copied, public_code.BASELINES, rule)
+    (row,) = rows_of(public_code.nets_table(Answers(copied, DATA)), rule=offset.STRONG, reading=reading)
     assert row["same_stem"] == "not run"
+
+
+def test_first_firings_stand_beside_those_of_the_notes_seed_by_seed(answers, copied):
+    table = public_code.firing_table(answers)
+    assert [(row["reading"], row["seed"]) for row in table.rows] == [
+        (reading, seed) for reading in READINGS for seed in (42, 123, 456)
+    ]
+    noted = {row["seed"]: (row["D1_noted"], row["D2_noted"]) for row in table.rows}
+    assert noted == {42: (8, 4), 123: (11, 4), 456: (8, 3)}
+    own = first_firing(replay(answers.histories(public_code.read_as(answers, "dfa", BY_SAMPLE))))
+    for row in rows_of(table, reading=BY_SAMPLE):
+        (scale,) = (found for found in own if (found["seed"], found["detector"]) == (row["seed"], "D1"))
+        assert row["D1_first"] == scale["first"]
+    take(copied, public_code.DFA, SAMPLE_DFA, seeds=(123,))
+    fewer = rows_of(public_code.firing_table(Answers(copied, DATA)), reading=BY_SAMPLE)
+    assert {row["seed"]: row["D1_gap"] for row in fewer} == {42: "", 123: "not run", 456: ""}

@@ -80,6 +80,9 @@ NOTES = (
     Published(_NOTES, "dfa+penalty(0.0001)", "rho", -0.004, "−.004 (notes, seed 42)", seed=42),
 )
 
+# From the same notes: the epoch in which each detector first fires on DFA, seed by seed.
+FIRST_FIRING = {42: {"D1": 8, "D2": 4}, 123: {"D1": 11, "D2": 4}, 456: {"D1": 8, "D2": 3}}
+
 # Its verdicts: accuracy and cosine walk back nobody, the protocol walks back three of five.
 STATUS_QUO = dict.fromkeys(("bp", "ep", "dfa", "state-bridge", "credit-bridge"), "trustworthy")
 PROTOCOL = {**STATUS_QUO, **dict.fromkeys(("dfa", "state-bridge", "credit-bridge"), "walked back")}

@@ -16,10 +16,12 @@ from walkback.rules.base import Modifier
 class Normalise(Modifier):
     """`a_l / rms(a_l)`, the root mean square taken over the features of each sample, or over a batch.
 
-    Over a batch it is one number a step, which AdamW takes back out: it changes what a penalty beside it
-    weighs, and nothing else. Over a sample it changes the rule. A calibrated head has errors that cancel
-    on average, in every direction that it can read; with one length for all they no longer do, and blocks
-    are driven on where there is nothing left to learn. A credit of zero stays zero.
+    Over a batch it is one number a step. AdamW takes back out what of it is constant; it rises as errors
+    shrink, so late steps weigh more in its moments, and a penalty beside it less. Over a sample it changes
+    the rule. A calibrated head has errors that cancel on average, in every direction that it can read;
+    with one length for all they no longer do, and blocks are driven on where there is nothing left to
+    learn. A credit of zero stays zero. Where a rule sends credits inside a block too (`dfa(form=layer)`),
+    those keep their length.
     """
 
     name = "normalise"

@@ -16,7 +16,8 @@ class Offset(Modifier):
     That is a rule like any other, as long as it is read as it is used: `read=use` diagnoses at h_l the
     credit that trained it, a_{l−1}. `read=label` diagnoses a_l there, by the number that both have: then
     no deep layer is compared with what it learned by. No block is given a_L. `read=reuse` is `label` where
-    there is no a_L, for there are as many feedback matrices as blocks: at h_L it has a_{L−1} once more.
+    there is no a_L, for there are as many feedback matrices as blocks: at h_L it has a_{L−1} once more,
+    which is what the last block did learn by.
     """
 
     name = "offset"
@@ -58,7 +59,8 @@ class Offset(Modifier):
         if not held.is_floating_point():
             return False
         before, saved = self.inner.credits(trace), held.clone()
-        held.mul_(2)
+        # Not by one factor: a rule that gives its credits one length would take it back out.
+        held.mul_(torch.linspace(2, 3, held.numel(), dtype=held.dtype, device=held.device).view_as(held))
         after = self.inner.credits(trace)
         held.copy_(saved)
         same = [torch.equal(one, other) for one, other in zip(before, after, strict=True)]

@@ -52,14 +52,17 @@ def recipes(answers: Answers, rule: str) -> list[Control]:
 
 def _as_coded(answers: Answers, rule: str) -> list[Control]:
     """The public code's own; for frozen blocks first under the stem that all others here have."""
-    own, code, main = public_code.STUDY.name, public_code.CODE, answers.one(five_rule.ARM, rule)
-    coded = public_code.read_as(answers, offset.LAST if rule == "dfa" else rule, code)
-    changes = {"bp": "The block", "dfa": "Block, index and length", "frozen": "Block and stem"}
-    found = [Control(f"{changes[rule]} of the {code}", coded, main, own, "five-rule")]
+    row = offset.LAST if rule == "dfa" else rule
+    what = {"bp": "The block", "dfa": "Block, index and length", "frozen": "Block and stem"}[rule]
+    coded = {
+        f"{what} of the {name}": public_code.read_as(answers, row, reading)
+        for name, reading in public_code.readings_of(row).items()
+        if reading != public_code.OURS
+    }
     if rule == "frozen":
-        alone = answers.one(public_code.LONG, rule)
-        found.insert(0, Control(f"The block of the {code}", alone, main, own, "five-rule"))
-    return found
+        coded = {"The block of the public code": answers.one(public_code.LONG, rule), **coded}
+    main, own = answers.one(five_rule.ARM, rule), public_code.STUDY.name
+    return [Control(change, answer, main, own, "five-rule") for change, answer in coded.items()]
 
 
 def of_frozen(answers: Answers) -> list[Control]:
@@ -117,9 +120,9 @@ def changes_table(answers: Answers) -> Table:
         "What one change alone is worth to an accuracy of Table 1, over the seeds that have it and its "
         "counterpart. Gives the paper's number: by the measure of the table above, where the same seeds "
         "do not have it without the change. What the public code has is more than one change for DFA and "
-        "frozen blocks; the table public-code-steps takes it apart. A solver that settles sweeps from the "
-        "forward pass and nudges with both signs; a hurried one takes ten steps of descent from zero and "
-        "one nudge of random sign."
+        "frozen blocks; of DFA the table public-code-steps takes it apart. A solver that settles sweeps "
+        "from the forward pass and nudges with both signs; a hurried one takes ten steps of descent from "
+        "zero and one nudge of random sign."
     )
     return Table("changes", caption, columns, fields, tuple(rows))
 

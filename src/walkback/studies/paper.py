@@ -281,10 +281,14 @@ _COUNTS = ("runs", "finished", "diverged", "running", NOT_RUN)
 
 def published_table() -> Table:
     """The paper's numbers as it prints them."""
-    columns = tuple(Column(name, (name,), numeric=False) for name in ("where", "row", "quantity", "text"))
-    fields = ("where", "row", "quantity", "value", "sd", "text")
+    named = tuple(Column(name, (name,), numeric=False) for name in ("where", "row", "quantity", "text"))
+    columns = (*named, Column("mean over rows", ("rows",)))
+    fields = ("where", "row", "quantity", "value", "sd", "text", "rows")
     rows = tuple(number._asdict() for number in (*NUMBERS, *NOTES))
-    caption = "What the FA paper prints, and where; then what the notes of its public code add."
+    caption = (
+        "What the FA paper prints, and where; then what the notes of its public code add. Over how many "
+        "rows a gradient is averaged is from that code, too."
+    )
     return Table("published", caption, columns, fields, rows)
 
 

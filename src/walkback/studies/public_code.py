@@ -2,7 +2,7 @@
 
 Its repositories (fa-eval-protocol, and faeval, in which it was developed) and the notes of their commits
 name a block, an index and a length of credits, and what a stem under frozen blocks learns by. None of them
-is in the paper, and each changes its numbers.
+is in the paper.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ from walkback.report.answer import (
     at_layer,
     measured_table,
 )
-from walkback.report.published import published
+from walkback.report.published import FIRST_FIRING, published
 from walkback.report.table import Column, Row, Table
-from walkback.studies import five_rule, offset, penalty, stem
+from walkback.studies import five_rule, offset, penalty, stem, temporal_replay
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, PAPER_EPOCHS, SHORT_EPOCHS, recipe
 from walkback.studies.effect import seeds_of
 from walkback.studies.five_rule import RULE
+from walkback.studies.perturbation_step import FIXED
 from walkback.studies.point import Point
 from walkback.studies.printed import come_out, printed
 from walkback.studies.study import Arm, Study
 
 NET = "near-identity"
 INDEX = "offset(reuse)"
-OURS, CODE, BATCH = READINGS = ("ours", "public code", "public code, a length for each batch")
-LENGTHS = {CODE: "normalise", BATCH: "normalise(batch)"}
+OURS, BY_SAMPLE, BY_BATCH = READINGS = ("ours", "public code, by sample", "public code, by batch")
+LENGTHS = {BY_SAMPLE: "normalise", BY_BATCH: "normalise(batch)"}
 CREDITS = {reading: f"dfa+{INDEX}+{length}" for reading, length in LENGTHS.items()}
 STEMS = {reading: f"frozen(stem=dfa+{length})" for reading, length in LENGTHS.items()}
 PENALTIES = dict(zip((offset.WEAK, offset.STRONG), penalty.WEIGHTS, strict=True))
 
 LONG = Arm(("bp", *STEMS.values(), "frozen"), NET, DATA, recipe=recipe(PAPER_EPOCHS))
 DFA = Arm(tuple(CREDITS.values()), NET, DATA, recipe=recipe(PAPER_EPOCHS), full=(1, PAPER_EPOCHS))
-BASELINES = Arm(("frozen", STEMS[CODE]), NET, DATA, recipe=recipe(SHORT_EPOCHS))
+BASELINES = Arm(("frozen", *STEMS.values()), NET, DATA, recipe=recipe(SHORT_EPOCHS))
 PENALISED = Arm(
     tuple(f"{rule}+penalty({w})" for rule in CREDITS.values() for w in reversed(penalty.WEIGHTS)),
     NET,
@@ -56,13 +57,18 @@ PENALISED = Arm(
 STEPS = {
     "the block": "dfa",
     "the block and the index": f"dfa+{INDEX}",
-    "the block and the length": f"dfa+{LENGTHS[CODE]}",
-    "all three": CREDITS[CODE],
-    "all three, a length for each batch": CREDITS[BATCH],
+    "the block and the length, by sample": f"dfa+{LENGTHS[BY_SAMPLE]}",
+    "all three, by sample": CREDITS[BY_SAMPLE],
+    "all three, by batch": CREDITS[BY_BATCH],
 }
 PENALISED_BP = penalty.RULES["bp"][-1]
 ONE_BY_ONE = Arm((*STEPS.values(), "bp", PENALISED_BP), NET, DATA, recipe=recipe(SHORT_EPOCHS))
 ROWS = ("bp", "frozen", offset.FIRST, offset.LAST, *PENALTIES)
+
+
+def readings_of(row: str) -> dict[str, str]:
+    """What a row is read as, by what it is called; backprop has no credit to give a length."""
+    return {OURS: OURS, "public code": BY_SAMPLE} if row == "bp" else {name: name for name in READINGS}
 
 
 def read_as(answers: Answers, row: str, reading: str) -> Answer:
@@ -79,7 +85,8 @@ def read_as(answers: Answers, row: str, reading: str) -> Answer:
 
 
 def tables(answers: Answers) -> list[Table]:
-    return [rules_table(answers), nets_table(answers), layers_table(answers), steps_table(answers)]
+    makers = (rules_table, nets_table, layers_table, firing_table, steps_table)
+    return [make(answers) for make in makers]
 
 
 READ = Column("as in", ("reading",), numeric=False)
@@ -88,16 +95,16 @@ READ = Column("as in", ("reading",), numeric=False)
 def rules_table(answers: Answers) -> Table:
     """Table 1's backprop, DFA and frozen blocks, as ours are and as those of the public code are."""
     lines = [
-        Line({"rule": row, "reading": reading, **five_rule.judged(answer)}, answer, row)
+        Line({"rule": row, "reading": told, **five_rule.judged(answer)}, answer, row)
         for row in ("bp", "dfa", "frozen")
-        for reading in (READINGS if row != "bp" else READINGS[:2])  # which has no credit to give a length
+        for told, reading in readings_of(row).items()
         for answer in [read_as(answers, row, reading)]
     ]
     caption = (
         "Table 1 as the paper's public code has it. Its block has no expansion and begins with small "
-        "weights; under frozen blocks its stem learns by DFA. Its credits are rms-normalised: one length "
-        "for each sample's, or for each batch's. Rules are judged against frozen blocks under a stem "
-        f"trained by backprop, as everywhere here. {penalty.INTERVAL}"
+        "weights; under frozen blocks its stem learns by DFA. Its credits are rms-normalised; its notes do "
+        "not say whether by sample or by batch, to one length for each. Rules are judged against frozen "
+        f"blocks under a stem trained by backprop, as everywhere here. {penalty.INTERVAL}"
     )
     measures = [ACCURACY, GAMMA, STATE, REFERENCE, five_rule.LAYER_0, five_rule.DEEP]
     return measured_table("public-code-rules", caption, lines, (RULE, READ), measures, five_rule.JUDGED)
@@ -115,10 +122,10 @@ def nets_table(answers: Answers) -> Table:
     caption = (
         "Table 2 and the weak penalty as the paper's public code has them. Numbers marked so are from the "
         "notes of its commits; the paper does not print them. The second gain is that over frozen blocks "
-        "under a stem that learned by DFA, each sample's credit of one length, which is near the paper's "
-        "baseline. No gain is given for the first epoch."
+        "under a stem that learned by the same credit. No gain is given for the first epoch. ρ stands by "
+        "our step and by that of the public code, which does not grow with ‖h‖."
     )
-    measures = [ACCURACY, STATE, REFERENCE, CLAMPED, EXACT, RHO]
+    measures = [ACCURACY, STATE, REFERENCE, CLAMPED, EXACT, RHO, FIXED]
     tail = (*penalty.DEPTH, Column("gain, same stem (pp)", ("same_stem",), numeric=False))
     return measured_table("public-code-nets", caption, lines, (RULE, READ), measures, tail)
 
@@ -133,10 +140,31 @@ def layers_table(answers: Answers) -> Table:
     caption = (
         "The same layer by layer: the exact cosine, of all 512 rows, and of the deep layers its two-sided "
         "rank p under 199 draws of fresh feedback on the first 128, seed by seed. In the public code's "
-        "reading no block learned by the credit shown at its own output, and layer 4 is read by the matrix "
-        "of layer 3."
+        "readings no block but the last learned by the credit shown at its own output, and layer 4 is read "
+        "by the matrix of layer 3."
     )
     return measured_table("public-code-layers", caption, lines, (RULE, READ), (first, *five_rule.BY_LAYER))
+
+
+def firing_table(answers: Answers) -> Table:
+    """When the detectors first fire on DFA, beside the epochs that the notes give."""
+    rows = []
+    for reading in READINGS:
+        for found in temporal_replay.firing(answers, read_as(answers, "dfa", reading), tuple(FIRST_FIRING)):
+            noted = {f"{d}_noted": epoch for d, epoch in FIRST_FIRING[found["seed"]].items()}
+            rows.append({"reading": reading, **noted, **found})
+    columns = [READ, Column("seed", ("seed",))]
+    for detector in ("D1", "D2"):
+        columns.append(Column(f"{detector} first, notes", (f"{detector}_noted",)))
+        columns.append(temporal_replay.first_column(detector))
+    caption = (
+        "The epoch in which each detector first fires on DFA, seed by seed, beside that in the notes of "
+        "the public code. They read D2 off a mean-reduced ‖g_L‖ and do not say over how many rows; ours is "
+        "r/128."
+    )
+    fields = tuple(field for column in columns for field in column.fields)
+    shown = tuple({field: row[field] for field in fields} for row in rows)
+    return Table("public-code-firing", caption, tuple(columns), fields, shown)
 
 
 def steps_table(answers: Answers) -> Table:
@@ -152,7 +180,7 @@ def steps_table(answers: Answers) -> Table:
     caption = (
         f"One change after the other, {SHORT_EPOCHS} epochs. The block: W1 is square and W2 begins near "
         "zero. The index: a block learns by the credit of the state that it reads. The length: that of "
-        "every sample's credit is the same; that of a whole batch is a number that AdamW does not see. "
+        "every sample's credit is the same, or that of every batch's. "
         "What stands beside them is from the notes of the code's commits."
     )
     lead = (RULE, Column("taken from the public code", ("change",), numeric=False))
@@ -171,48 +199,53 @@ def _over_the_same_stem(answers: Answers, row: str, answer: Answer, reading: str
     """What its blocks gain over frozen ones where both stems learned alike; ours are in the study stem."""
     if reading == OURS or row == offset.FIRST:
         return words.MISSING
-    same = answers.one(BASELINES if row in PENALTIES else LONG, STEMS[CODE])
+    same = answers.one(BASELINES if row in PENALTIES else LONG, STEMS[reading])
     depth = stem.worth_of(answer, same)
     return penalty.GAIN.cell(penalty.gain_of(depth, answer.gap or same.gap or "not on the same seeds"))
 
 
-def point_of(answers: Answers, row: str, measure: Measure) -> Point | None:
-    """A number of the paper beside the public code's reading of it."""
+def statement(answers: Answers, row: str, measure: Measure) -> str:
+    """What the public code's readings give of a number of the paper; empty where there is none."""
     paper = published(row, measure.paper)
     if paper is None or row not in ("dfa", *ROWS):
-        return None
-    answer = read_as(answers, row, CODE)
-    return Point(row, paper, answer if paper.seed is None else answer.of_seeds({paper.seed}), measure)
-
-
-def statement(answers: Answers, row: str, measure: Measure) -> str:
-    """What the public code's reading gives of a number of the paper; empty where there is none."""
-    point = point_of(answers, row, measure)
-    if point is None:
         return ""
+    told = []
+    for name, reading in readings_of(row).items():
+        if reading != OURS:
+            answer = read_as(answers, row, reading)
+            own = answer if paper.seed is None else answer.of_seeds({paper.seed})
+            point = _as_it_reads(Point(row, paper, own, measure))
+            told.append(f"{name}: {_standing(point)}")
+    return f"As in the paper's {'; '.join(told)}."
+
+
+def _standing(point: Point) -> str:
     if not point.answer.runs:
-        return f"{AS_CODED}: {point.answer.gap} (walkback audit {STUDY.name} decides it)."
-    return f"{AS_CODED}: {point.measured} ({seeds_of(point.answer)}), {point.standing}."
-
-
-AS_CODED = "As the paper's public code has it"
+        return f"{point.answer.gap} (walkback audit {STUDY.name} decides it)"
+    return f"{point.measured} ({seeds_of(point.answer)}), {point.standing}"
 
 
 def points(answers: Answers, reading: str) -> list[Point]:
     """Every number that the paper prints of backprop, DFA and frozen blocks, in one reading."""
     rows = ("dfa", *ROWS)
-    return printed(lambda row: read_as(answers, row, reading) if row in rows else None)
+    found = printed(lambda row: read_as(answers, row, reading) if row in rows else None)
+    return found if reading == OURS else list(map(_as_it_reads, found))
+
+
+def _as_it_reads(point: Point) -> Point:
+    """ρ by the public code's own step."""
+    return replace(point, measure=FIXED) if point.measure is RHO else point
 
 
 def finding(answers: Answers) -> str:
-    """How many of the paper's numbers come out, and what the weak penalty then does."""
+    """How many of the paper's numbers come out in each reading."""
     told = "; ".join(f"{reading}: {come_out(points(answers, reading))}" for reading in READINGS)
     count = len(points(answers, OURS))
     return (
         f"Of the {count} numbers that the paper prints of backprop, DFA and frozen blocks, so many come "
         f"out as we read the paper and as its public code has it. {told}. The code was read after ours had "
-        "missed the numbers. Its notes say rms-normalised, and not over what; that the penalty is summed "
-        "over features is our reading too."
+        "missed the numbers. Its notes say rms-normalised, and not whether by sample or by batch; that the "
+        "penalty is summed over features is our reading. ρ is read by the step of each."
     )
 
 

@@ -25,7 +25,7 @@ def sentences(answers: Answers) -> dict[str, str]:
     settled, hurried = answers.of(bridges_and_ep.ARM)[:2]
     bordered = answers.one(border.LONG, "bp")
     weak, strong = answers.of(penalty.ARM, penalty.RULES["dfa"][1:])
-    coded = {row: public_code.read_as(answers, row, public_code.CODE) for row in public_code.ROWS}
+    coded = {row: public_code.read_as(answers, row, public_code.BY_SAMPLE) for row in public_code.ROWS}
     return {
         "bp": f"Backprop reaches {_reached(bp)}{_beside('bp')}, {_judged(bp)}; with a border of the mean "
         f"colour around crops, in place of a black one, {_reached(bordered)}.",
@@ -38,8 +38,8 @@ def sentences(answers: Answers) -> dict[str, str]:
         "penalty": f"With a penalty on its branches DFA has, λ = 1e-2: {_pointing(strong)}; λ = 1e-4: "
         f"{_pointing(weak)}.",
         "agreement": tally(points_of(answers)),
-        "public code": "As its public code has it, with a block, an index and a length of credits that the "
-        f"paper does not state, backprop reaches {_reached(coded['bp'])}, DFA "
+        "public code": "As its public code has it, with a block, an index and a length of each sample's "
+        f"credit that the paper does not state, backprop reaches {_reached(coded['bp'])}, DFA "
         f"{_reached(coded[offset.LAST])}, ‖h_L‖ {_size(coded[offset.LAST])}, and frozen blocks "
         f"{_reached(coded['frozen'])}; penalised, λ = 1e-2: {_pointing(coded[offset.STRONG])}; λ = 1e-4: "
         f"{_pointing(coded[offset.WEAK])}.",

@@ -27,10 +27,7 @@ def first_table(answers: Answers) -> list[Table]:
     columns = (
         Column("rule", ("rule",), numeric=False),
         Column("seed", ("seed",)),
-        *(
-            Column(f"{d} first (stays from)", (f"{d}_first", f"{d}_stays", f"{d}_gap"), _show_first)
-            for d in DETECTORS
-        ),
+        *map(first_column, DETECTORS),
         Column("epochs", ("epochs",)),
         Column("recipe", ("recipe",), numeric=False),
     )
@@ -40,7 +37,9 @@ def first_table(answers: Answers) -> list[Table]:
         "has no interval: a rule may stay open in Table 1 where D3 fires on each of its seeds here. The "
         "baseline learns too, and D3 can fire and stop again by what that does. Epoch 0 is left out."
     )
-    rows = [row for arm in ARMS for answer in _rules(answers, arm) for row in _rows(answers, answer, arm)]
+    rows = [
+        row for arm in ARMS for answer in _rules(answers, arm) for row in firing(answers, answer, arm.seeds)
+    ]
     once = {(row["rule"], row["seed"], row["recipe"]): row for row in rows}  # arms share runs
     return [Table("first-firing", caption, columns, FIELDS, tuple(once.values()))]
 
@@ -49,9 +48,10 @@ def _rules(answers: Answers, arm: Arm) -> Sequence[Answer]:
     return [a for a in answers.of(arm) if a.name not in ("frozen", "shallow")]
 
 
-def _rows(answers: Answers, answer: Answer, arm: Arm) -> Iterator[Row]:
+def firing(answers: Answers, answer: Answer, seeds: Sequence[int]) -> Iterator[Row]:
+    """When each detector first fired on each of the seeds that were asked for, run or not."""
     found = first_firing(replay(answers.histories(answer)))
-    for seed in arm.seeds:
+    for seed in seeds:
         own = {row["detector"]: row for row in found if row["seed"] == seed}
         absent = RUNNING if seed in answer.running_seeds else NOT_RUN
         cells: dict[str, object] = {}
@@ -62,6 +62,11 @@ def _rows(answers: Answers, answer: Answer, arm: Arm) -> Iterator[Row]:
             cells[f"{check}_gap"] = absent if not own else "" if known else "not known"
         epochs = next((row["epochs"] for row in own.values()), None)
         yield {"rule": answer.name, "seed": seed, **cells, "epochs": epochs, "recipe": answer.recipe}
+
+
+def first_column(detector: str) -> Column:
+    fields = tuple(f"{detector}_{part}" for part in ("first", "stays", "gap"))
+    return Column(f"{detector} first (stays from)", fields, _show_first)
 
 
 def _show_first(first: int | None, stays: int | None, gap: str) -> str:

@@ -36,9 +36,9 @@ def readings(answers: Answers) -> list[tuple[str, Answer]]:
         ("a constant rate", answers.one(schedule.SHORT, RULE)),
         *((told, read_as(answers, penalty.WEIGHTS[0], reading)) for reading, told in AVERAGES.items()),
         ("an index that is off by one", offset.read_as(answers, offset.WEAK, offset.LABEL)),
-        (
-            "block, index and length of the public code",
-            public_code.read_as(answers, offset.WEAK, public_code.CODE),
+        *(
+            (f"block, index and length of the {name}", public_code.read_as(answers, offset.WEAK, name))
+            for name in public_code.READINGS[1:]
         ),
     ]
 
