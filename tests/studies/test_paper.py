@@ -914,8 +914,8 @@ def test_a_mean_reduced_gradient_is_held_against_the_papers_over_as_many_rows(tm
             write_run(store, spec, reference=1e-4)
     points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
     bp, early = points["bp, ‖g_L‖"], points["dfa, epoch 1: ‖g_L‖"]
-    assert bp.measured == f"{words.number(4e-4)} (median, of 128 rows)" and bp.standing == "agrees"
-    assert early.measured == f"{words.number(5e-5)} (median, of 1024 rows)"
+    assert bp.measured == f"{words.number(4e-4)} (median, as over 128 rows)" and bp.standing == "agrees"
+    assert early.measured == f"{words.number(5e-5)} (median, as over 1024 rows)"
     assert early.standing == "50.0 times the paper's"
     assert "over 1024" in bp.why and words.number(1e-4) in bp.why, "ours, as the tables show it, is told"
     assert "rows" not in points["dfa, ‖h_L‖"].measured

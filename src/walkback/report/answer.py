@@ -120,7 +120,7 @@ class Measure:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        beside = (f"{self.key}_paper", f"{self.key}_paper_sd") if self.paper else ()
+        beside = tuple(f"{self.key}_{part}" for part in _PUBLISHED) if self.paper else ()
         return (*beside, *(self.key + part for part in _SPREAD))
 
     @property
@@ -134,9 +134,13 @@ class Measure:
         if not self.paper:
             return measured
         number = published(row, self.paper)
-        value, sd, text = (None, None, "") if number is None else (number.value, number.sd, number.text)
-        key = self.key
-        return {f"{key}_paper": value, f"{key}_paper_sd": sd, f"{key}_text": text, **measured}
+        key, text = self.key, "" if number is None else number.text
+        printed = (None,) * 3 if number is None else (number.value, number.sd, number.where)
+        beside = {f"{key}_{part}": value for part, value in zip(_PUBLISHED, printed, strict=True)}
+        return {**beside, f"{key}_text": text, **measured}
+
+
+_PUBLISHED = ("paper", "paper_sd", "paper_where")
 
 
 @dataclass(frozen=True)

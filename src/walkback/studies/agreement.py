@@ -156,7 +156,8 @@ def agreement_table(answers: Answers) -> Table:
         "wider the spread, the easier to agree. Not all of them weigh the same: backprop's Γ and the mean "
         "over fresh B would come out of almost any run, and ‖g_L‖ of converged DFA stands twice in the "
         "paper, with two numbers: at the batches that its public code reads they contradict each other. "
-        "Its deviation of fresh B is over draws. "
+        "A clamped cosine hangs on that batch as well, and cannot be brought from one to another: ours is "
+        "of 512 rows. The paper's deviation of fresh B is over draws. "
         f"{tally(points)}"
     )
     fields = tuple(column.fields[0] for column in columns)

@@ -30,7 +30,7 @@ class Point:
         if row["value_gap"] or not self.paper.rough:
             return spread_column("", "value", self.measure.show).cell(row)
         notes = ["median"] * (len(self.answer.runs) > 1)
-        notes += [f"of {self.paper.rows} rows"] * (self.paper.rows is not None)
+        notes += [f"as over {self.paper.rows} rows"] * (self.paper.rows is not None)
         return self.measure.show(row["value_median"]) + f" ({', '.join(notes)})" * bool(notes)
 
     @property
