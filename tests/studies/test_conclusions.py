@@ -30,6 +30,7 @@ from walkback.studies import (
     weak_penalty,
 )
 from walkback.studies.answers import Answers
+from walkback.studies.printed import come_out
 
 
 def test_the_weak_penalty_stands_beside_every_control_and_says_which_was_not_run(copied, answers):
@@ -87,6 +88,13 @@ def test_the_results_in_short_are_told_from_the_runs_and_name_what_was_not_run(c
     assert "DFA reaches not run" in fewer["dfa"] and "verdict not run" in fewer["dfa"]
     assert fewer["bp"].endswith("in place of a black one, not run.")
     assert fewer["fa"] == told["fa"]
+    by_sample, ours = (
+        come_out(public_code.points(answers, reading))
+        for reading in (public_code.BY_SAMPLE, public_code.OURS)
+    )
+    assert told["public code"].endswith(f"come out: {by_sample}; as we read the paper, {ours}.")
+    take(copied, public_code.LONG, "bp")
+    assert "backprop reaches not run" in summary.sentences(Answers(copied, DATA))["public code"]
 
 
 def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied, answers):

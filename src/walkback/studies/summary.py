@@ -10,6 +10,7 @@ from walkback.studies import border, bridges_and_ep, five_rule, offset, penalty,
 from walkback.studies.agreement import points_of, tally
 from walkback.studies.answers import Answers
 from walkback.studies.effect import mean
+from walkback.studies.printed import come_out
 
 
 def summary_table(answers: Answers) -> Table:
@@ -38,12 +39,19 @@ def sentences(answers: Answers) -> dict[str, str]:
         "penalty": f"With a penalty on its branches DFA has, λ = 1e-2: {_pointing(strong)}; λ = 1e-4: "
         f"{_pointing(weak)}.",
         "agreement": tally(points_of(answers)),
-        "public code": "As its public code has it, with a block, an index and a length of each sample's "
-        f"credit that the paper does not state, backprop reaches {_reached(coded['bp'])}, DFA "
-        f"{_reached(coded[offset.LAST])}, ‖h_L‖ {_size(coded[offset.LAST])}, and frozen blocks "
+        "public code": "With what its public code has and the paper does not state (a square block that "
+        "begins near the identity, feedback numbered by the state that a block reads, one length for each "
+        f"sample's credit) backprop reaches {_reached(coded['bp'])}, DFA {_reached(coded[offset.LAST])}, "
+        f"‖h_L‖ {_size(coded[offset.LAST])}, and frozen blocks under a stem of DFA's "
         f"{_reached(coded['frozen'])}; penalised, λ = 1e-2: {_pointing(coded[offset.STRONG])}; λ = 1e-4: "
-        f"{_pointing(coded[offset.WEAK])}.",
+        f"{_pointing(coded[offset.WEAK])}. Of the numbers that the paper prints of these, so many come "
+        f"out: {_coming_out(answers, public_code.BY_SAMPLE)}; as we read the paper, "
+        f"{_coming_out(answers, public_code.OURS)}.",
     }
+
+
+def _coming_out(answers: Answers, reading: str) -> str:
+    return come_out(public_code.points(answers, reading))
 
 
 def _reached(answer: Answer) -> str:
