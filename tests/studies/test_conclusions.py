@@ -48,7 +48,7 @@ def test_the_weak_penalty_stands_beside_every_control_and_says_which_was_not_run
         "an index that is off by one": (off_by_one, offset.rule_of(offset.LABEL, "1e-4")),
         **{
             f"block, index and length of the public code, {by}": (
-                public_code.PENALISED,
+                public_code.PENALISED[f"public code, {by}"],
                 f"dfa+offset(reuse)+{length}+penalty(1e-4)",
             )
             for by, length in (("by sample", "normalise"), ("by batch", "normalise(batch)"))
@@ -93,7 +93,7 @@ def test_the_results_in_short_are_told_from_the_runs_and_name_what_was_not_run(c
         for reading in (public_code.BY_SAMPLE, public_code.OURS)
     )
     assert told["public code"].endswith(f"come out: {by_sample}; as we read the paper, {ours}.")
-    take(copied, public_code.LONG, "bp")
+    take(copied, public_code.LONG[public_code.BY_SAMPLE], "bp")
     assert "backprop reaches not run" in summary.sentences(Answers(copied, DATA))["public code"]
 
 

@@ -780,7 +780,7 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
         border.LONG,
         encoding.SHORT,
         encoding.LONG,
-        public_code.LONG,
+        public_code.LONG[public_code.BY_SAMPLE],
     ):
         for spec in arm.plan(DATA[arm.data]):
             if str(spec.rule) == "bp":

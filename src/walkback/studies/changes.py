@@ -60,7 +60,10 @@ def _as_coded(answers: Answers, rule: str) -> list[Control]:
         if reading != public_code.OURS
     }
     if rule == "frozen":
-        coded = {"The block of the public code": answers.one(public_code.LONG, rule), **coded}
+        coded = {
+            "The block of the public code": answers.one(public_code.LONG[public_code.BY_SAMPLE], rule),
+            **coded,
+        }
     main, own = answers.one(five_rule.ARM, rule), public_code.STUDY.name
     return [Control(change, answer, main, own, "five-rule") for change, answer in coded.items()]
 

@@ -7,6 +7,7 @@ is in the paper.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from walkback.report import words
@@ -34,7 +35,7 @@ from walkback.studies.five_rule import RULE
 from walkback.studies.perturbation_step import FIXED
 from walkback.studies.point import Point
 from walkback.studies.printed import come_out, printed
-from walkback.studies.study import Arm, Study
+from walkback.studies.study import SEEDS, Arm, Study
 
 NET = "near-identity"
 INDEX = "offset(reuse)"
@@ -44,25 +45,42 @@ CREDITS = {reading: f"dfa+{INDEX}+{length}" for reading, length in LENGTHS.items
 STEMS = {reading: f"frozen(stem=dfa+{length})" for reading, length in LENGTHS.items()}
 PENALTIES = dict(zip((offset.WEAK, offset.STRONG), penalty.WEIGHTS, strict=True))
 
-LONG = Arm(("bp", *STEMS.values(), "frozen"), NET, DATA, recipe=recipe(PAPER_EPOCHS))
-DFA = Arm(tuple(CREDITS.values()), NET, DATA, recipe=recipe(PAPER_EPOCHS), full=(1, PAPER_EPOCHS))
-BASELINES = Arm(("frozen", *STEMS.values()), NET, DATA, recipe=recipe(SHORT_EPOCHS))
-PENALISED = Arm(
-    tuple(f"{rule}+penalty({w})" for rule in CREDITS.values() for w in reversed(penalty.WEIGHTS)),
-    NET,
-    DATA,
-    recipe=recipe(SHORT_EPOCHS),
-    full=(SHORT_EPOCHS,),
-)
 STEPS = {
-    "the block": "dfa",
-    "the block and the index": f"dfa+{INDEX}",
-    "the block and the length, by sample": f"dfa+{LENGTHS[BY_SAMPLE]}",
-    "all three, by sample": CREDITS[BY_SAMPLE],
-    "all three, by batch": CREDITS[BY_BATCH],
+    BY_SAMPLE: {
+        "the block": "dfa",
+        "the block and the index": f"dfa+{INDEX}",
+        "the block and the length, by sample": f"dfa+{LENGTHS[BY_SAMPLE]}",
+        "all three, by sample": CREDITS[BY_SAMPLE],
+    },
+    BY_BATCH: {"all three, by batch": CREDITS[BY_BATCH]},
 }
 PENALISED_BP = penalty.RULES["bp"][-1]
-ONE_BY_ONE = Arm((*STEPS.values(), "bp", PENALISED_BP), NET, DATA, recipe=recipe(SHORT_EPOCHS))
+
+
+def _arms(
+    rules: Mapping[str, Sequence[str]], epochs: int, alike: Sequence[str] = (), full: tuple[int, ...] = ()
+) -> dict[str, Arm]:
+    """An arm for each reading; by batch, of one seed, as a control. `alike` are rules without a credit
+    whose length could be read in two ways."""
+    both = {BY_SAMPLE: (*alike, *rules[BY_SAMPLE]), BY_BATCH: tuple(rules[BY_BATCH])}
+    seeds = {BY_SAMPLE: SEEDS, BY_BATCH: SEEDS[:1]}
+    return {
+        reading: Arm(own, NET, DATA, seeds=seeds[reading], recipe=recipe(epochs), full=full)
+        for reading, own in both.items()
+    }
+
+
+LONG = _arms({by: [rule] for by, rule in STEMS.items()}, PAPER_EPOCHS, alike=("bp", "frozen"))
+DFA = _arms({by: [rule] for by, rule in CREDITS.items()}, PAPER_EPOCHS, full=(1, PAPER_EPOCHS))
+PENALISED = _arms(
+    {by: [f"{rule}+penalty({w})" for w in reversed(penalty.WEIGHTS)] for by, rule in CREDITS.items()},
+    SHORT_EPOCHS,
+    full=(SHORT_EPOCHS,),
+)
+BASELINES = _arms({by: [rule] for by, rule in STEMS.items()}, SHORT_EPOCHS, alike=("frozen",))
+ONE_BY_ONE = _arms(
+    {by: list(steps.values()) for by, steps in STEPS.items()}, SHORT_EPOCHS, alike=("bp", PENALISED_BP)
+)
 ROWS = ("bp", "frozen", offset.FIRST, offset.LAST, *PENALTIES)
 
 
@@ -76,11 +94,13 @@ def read_as(answers: Answers, row: str, reading: str) -> Answer:
     if reading == OURS:
         long = row in ("bp", "frozen", "dfa")
         return answers.one(five_rule.ARM, row) if long else offset.read_as(answers, row, offset.OWN)
-    if row in ("bp", "frozen"):
-        return answers.one(LONG, STEMS[reading] if row == "frozen" else row)
+    if row == "bp":  # of either
+        return answers.one(LONG[BY_SAMPLE], row)
+    if row == "frozen":
+        return answers.one(LONG[reading], STEMS[reading])
     if row in PENALTIES:
-        return answers.one(PENALISED, f"{CREDITS[reading]}+penalty({PENALTIES[row]})")
-    found = answers.one(DFA, CREDITS[reading])
+        return answers.one(PENALISED[reading], f"{CREDITS[reading]}+penalty({PENALTIES[row]})")
+    found = answers.one(DFA[reading], CREDITS[reading])
     return found.at(1) if row == offset.FIRST else found
 
 
@@ -152,7 +172,8 @@ def firing_table(answers: Answers) -> Table:
     """When the detectors first fire on DFA, beside the epochs that the notes give."""
     rows = []
     for reading in READINGS:
-        for found in temporal_replay.firing(answers, read_as(answers, "dfa", reading), tuple(FIRST_FIRING)):
+        seeds = DFA[reading].seeds if reading in DFA else five_rule.ARM.seeds
+        for found in temporal_replay.firing(answers, read_as(answers, "dfa", reading), seeds):
             noted = {f"{d}_noted": epoch for d, epoch in FIRST_FIRING[found["seed"]].items()}
             rows.append({"reading": reading, **noted, **found})
     columns = [READ, Column("seed", ("seed",))]
@@ -171,12 +192,17 @@ def firing_table(answers: Answers) -> Table:
 
 def steps_table(answers: Answers) -> Table:
     """What each of block, index and length does, at the short length."""
-    changes = {"dfa": STEPS, **{rule: {"the block": rule} for rule in ("bp", PENALISED_BP)}}
+    same = ONE_BY_ONE[BY_SAMPLE]
+    changed = {rule: {"the block": answers.one(same, rule)} for rule in ("bp", PENALISED_BP)}
+    of_dfa = {
+        change: answers.one(ONE_BY_ONE[reading], rule)
+        for reading, steps in STEPS.items()
+        for change, rule in steps.items()
+    }
     lines = []
-    for rule, steps in changes.items():
+    for rule, answer_of in {"dfa": of_dfa, **changed}.items():
         usual = answers.one(penalty.ARM, rule)
-        changed = {change: answers.one(ONE_BY_ONE, by) for change, by in steps.items()}
-        for change, answer in {"nothing": usual, **changed}.items():
+        for change, answer in {"nothing": usual, **answer_of}.items():
             label = {"rule": usual.name, "change": change}
             lines.append(Line(label, answer, f"{usual.name}, {SHORT_EPOCHS} epochs"))
     caption = (
@@ -201,7 +227,8 @@ def _over_the_same_stem(answers: Answers, row: str, answer: Answer, reading: str
     """What its blocks gain over frozen ones where both stems learned alike; ours are in the study stem."""
     if reading == OURS or row == offset.FIRST:
         return words.MISSING
-    same = answers.one(BASELINES if row in PENALTIES else LONG, STEMS[reading])
+    arms = BASELINES if row in PENALTIES else LONG
+    same = answers.one(arms[reading], STEMS[reading])
     depth = stem.worth_of(answer, same)
     return penalty.GAIN.cell(penalty.gain_of(depth, answer.gap or same.gap or "not on the same seeds"))
 
@@ -254,7 +281,7 @@ def finding(answers: Answers) -> str:
 STUDY = Study(
     "public-code",
     "Which of the paper's numbers come of what its public code does and the paper does not state?",
-    (LONG, DFA, PENALISED, BASELINES, ONE_BY_ONE),
+    tuple(arm for arms in (LONG, DFA, PENALISED, BASELINES, ONE_BY_ONE) for arm in arms.values()),
     ours="over what a credit is rms-normalised, which the notes do not say: both ways; the penalty's sum",
     tables=tables,
 )
