@@ -135,6 +135,10 @@ def test_all_readings_are_held_against_the_same_numbers(answers):
     assert not any(point.paper in NOTES for other in others for point in other)
     said = findings.FINDINGS["the public code"](answers)
     assert f"Of the {len(ours)} numbers" in said and all(f"{reading}: " in said for reading in READINGS)
+    left = said[said.index("By sample these do not: ") : said.index("The code was read after")]
+    for point in others[0]:
+        named = f"{point.what}, {point.measure.header} ({point.standing})" in left
+        assert named == (point.judged and not point.agrees), point
 
 
 def test_numbers_of_the_notes_are_marked_and_stand_beside_no_number_of_the_paper():

@@ -267,14 +267,20 @@ def _as_it_reads(point: Point) -> Point:
 
 
 def finding(answers: Answers) -> str:
-    """How many of the paper's numbers come out in each reading."""
+    """How many of the paper's numbers come out in each reading, and which do not in the nearest."""
     told = "; ".join(f"{reading}: {come_out(points(answers, reading))}" for reading in READINGS)
     count = len(points(answers, OURS))
+    apart = [
+        f"{point.what}, {point.measure.header} ({point.standing})"
+        for point in points(answers, BY_SAMPLE)
+        if point.judged and not point.agrees
+    ]
+    left = f" By sample these do not: {'; '.join(apart)}." * bool(apart)
     return (
         f"Of the {count} numbers that the paper prints of backprop, DFA and frozen blocks, so many come "
-        f"out as we read the paper and as its public code has it. {told}. The code was read after ours had "
-        "missed the numbers. Its notes say rms-normalised, and not whether by sample or by batch; that the "
-        "penalty is summed over features is our reading. ρ is read by the step of each."
+        f"out as we read the paper and as its public code has it. {told}.{left} The code was read after "
+        "ours had missed the numbers. Its notes say rms-normalised, and not whether by sample or by batch; "
+        "that the penalty is summed over features is our reading. ρ is read by the step of each."
     )
 
 
