@@ -25,6 +25,8 @@ from walkback.report.answer import (
     at_layer,
     measured_table,
 )
+from walkback.report.document import Drawing
+from walkback.report.paper_figures import draw_penalty, figure_text
 from walkback.report.published import FIRST_FIRING, published
 from walkback.report.table import Column, Row, Table
 from walkback.studies import five_rule, offset, penalty, stem, temporal_replay
@@ -217,6 +219,15 @@ def steps_table(answers: Answers) -> Table:
     return measured_table("public-code-steps", caption, lines, lead, measures)
 
 
+def figures(answers: Answers) -> list[Drawing]:
+    """DFA under no penalty and under both, as we read the paper and by sample."""
+    ours = answers.of(penalty.ARM, penalty.RULES["dfa"])
+    coded = answers.one(ONE_BY_ONE[BY_SAMPLE], CREDITS[BY_SAMPLE])
+    penalised = [read_as(answers, row, BY_SAMPLE) for row in PENALTIES]
+    rows = {"dfa": ours, "dfa, public code": [coded, *penalised]}
+    return [Drawing(figure_text("public-code"), lambda: draw_penalty(rows, ("0", *penalty.WEIGHTS)))]
+
+
 def _depth(row: str, answer: Answer) -> Row:
     if row == offset.FIRST:
         return {**penalty.gain_of(None, words.MISSING), "verdict": ""}
@@ -290,4 +301,5 @@ STUDY = Study(
     tuple(arm for arms in (LONG, DFA, PENALISED, BASELINES, ONE_BY_ONE) for arm in arms.values()),
     ours="over what a credit is rms-normalised, which the notes do not say: both ways; the penalty's sum",
     tables=tables,
+    figures=figures,
 )
