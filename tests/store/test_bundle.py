@@ -198,6 +198,17 @@ def test_a_light_copy_keeps_the_items_of_the_epochs_with_a_checkpoint_and_of_the
     assert light.members("checkpoint") == []
 
 
+def test_a_light_copy_of_a_light_copy_loses_nothing(tmp_path):
+    """Runs that were imported light and published again lost what epochs before the last had known."""
+    made = Bundle.create(tmp_path / "b", id="x", spec={}, card={})
+    rows = {epoch: np.arange(9) < epoch for epoch in range(6)}
+    kept = Member("checkpoints/3.safetensors", "checkpoint", pack_arrays({"w": np.zeros(2)}), 3)
+    made.commit([Member("items.safetensors", "items", pack_items(rows)), kept], status={"epoch": 5})
+    first = made.export(tmp_path / "first.zip", light=True)
+    again = import_zip(first, tmp_path / "elsewhere").export(tmp_path / "again.zip", light=True)
+    assert again.read_bytes() == first.read_bytes()
+
+
 def test_export_gives_the_same_bytes_and_import_gives_the_bundle_back(bundle, tmp_path):
     one, other = bundle.export(tmp_path / "1.zip"), bundle.export(tmp_path / "2.zip")
     assert one.read_bytes() == other.read_bytes()

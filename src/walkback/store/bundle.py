@@ -220,7 +220,7 @@ class Bundle:
         """A copy that can be judged, but not measured again: no weights and no batch.
 
         Which items were right stays for the epochs whose checkpoints the bundle keeps; at others only the
-        accuracy is known.
+        accuracy is known. A light copy has no checkpoints, and its own copy is the same to the byte.
         """
         listed = self._manifest["members"]
         members = [
@@ -228,8 +228,10 @@ class Bundle:
             for role in ("measurements", "full")
             for name in self.members(role)
         ]
-        epochs = {*self.checkpoint_epochs(), self.status.get("epoch")}
-        correct = {epoch: row for epoch, row in self.correct().items() if epoch in epochs}
+        kept, correct = self.checkpoint_epochs(), self.correct()
+        if kept:
+            epochs = {*kept, self.status.get("epoch")}
+            correct = {epoch: row for epoch, row in correct.items() if epoch in epochs}
         if correct:
             members.append(Member("items.safetensors", "items", pack_items(correct, self.sources())))
         copy = Bundle(target, {**self._manifest, "members": {}})
