@@ -31,6 +31,7 @@ from walkback.tracks.find import find_tracks
 
 FOLDER, RESULTS = (Path(__file__).parent / name for name in ("reference", "results"))
 PAGES, RUNS = RESULTS / "pages", RESULTS / "cifar10"
+FIRST_FINDINGS = ("the public code", "the stem", "the weak penalty", "the border", "EP in the paper")
 COMMAND = "walkback audit paper --judge-only --store docs/results/cifar10"
 # Read off the files: all 60,000 have the tables of quality 75 and colour at half the resolution; how far
 # they are from the original's pixels is what reproduce/lossless_cifar10.py prints.
@@ -38,7 +39,7 @@ JPEG_FILES = "698de7705365b0328ed055655d221bd9934e8d93a1984e4f841d09fa92bed49f"
 IMAGES = (
     "Where a table does not say `cifar10-lossless`, images were read from JPEG files (quality 75, colour "
     "at half\nthe resolution), whose pixels are 8.0 of 255 (root mean square) away from the original "
-    "release's:\n[what that is worth](agreement.md#encoding)."
+    "release's:\n[what that is worth](controls.md#encoding)."
 )
 RESULTS_NOTE = "<!-- Rendered by `make docs` from pages/ and the runs in cifar10/; do not edit. -->\n\n"
 NOTE = "<!-- Rendered by `make docs` from the code; do not edit. -->\n\n"
@@ -145,10 +146,10 @@ def results_pages(
     """The templates in docs/results/pages with tables, figures and sentences filled in."""
 
     def show_table(name: str, hide: str = "") -> str:
-        """The table, the command that makes it, and its numbers for machines."""
-        found = tables[name]
+        """The table, what all its rows share, the command that makes it, and its numbers for machines."""
+        found, shared = fold(tables[name])
         shown = replace(found, columns=tuple(c for c in found.columns if c.header != hide))
-        return f"{render_table(shown)}\n\n{show_source(name)}"
+        return f"{render_table(shown)}\n\n{f'All rows: {shared}. ' * bool(shared)}{show_source(name)}"
 
     def show_source(name: str) -> str:
         return f"`{COMMAND}` writes `report/tables/{name}.md`; [CSV](tables/{name}.csv)."
@@ -178,7 +179,8 @@ def results_pages(
         "record": "\n\n".join(map(render_table, (recipe_table(judged), identity_table(judged)))),
         "points": points_of(answers),
         "summary": [row["finding"] for row in tables["summary"].rows],
-        "findings": [(row["about"], row["finding"]) for row in tables["findings"].rows],
+        "findings": {row["about"]: row["finding"] for row in tables["findings"].rows},
+        "first": FIRST_FINDINGS,
         "nets": [(name, drawings[name].text.caption.split(",")[0]) for name in nets],
     }
     templates = Environment(loader=FileSystemLoader(PAGES), undefined=StrictUndefined, trim_blocks=True)
@@ -186,6 +188,22 @@ def results_pages(
         file.removesuffix(".j2"): RESULTS_NOTE + templates.get_template(file).render(context) + "\n"
         for file in sorted(templates.list_templates())
     }
+
+
+def fold(found: Table) -> tuple[Table, str]:
+    """Without what a reader of a page can do without: the runs behind a row, which its CSV names, and
+    seeds and recipe where all rows have the same, which is told once instead."""
+    shared = {
+        column.header: cells.pop()
+        for column in found.columns
+        if column.header in ("seeds", "recipe")
+        and len(cells := {column.cell(row) for row in found.rows}) == 1
+        and len(found.rows) > 1
+    }
+    kept = tuple(c for c in found.columns if c.header != "runs" and c.header not in shared)
+    if "seeds" in shared:
+        shared["seeds"] += " seed" + "s" * (shared["seeds"] != "1")
+    return replace(found, columns=kept), "; ".join(shared.values())
 
 
 def draw_svg(drawing: Drawing) -> bytes:

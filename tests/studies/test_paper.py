@@ -355,9 +355,9 @@ def test_agreement_is_two_deviations_of_both_or_a_factor_of_three():
     number = Published("t", "r", "q", 0.30, ".30 ± .01", 0.01)
     assert compare(number, 0.319, None) == "agrees"
     assert compare(number, 0.321, None) == "differs by +0.021"
-    assert compare(number, 0.321, 0.01) == "agrees, our own spread counted in"
+    assert compare(number, 0.321, 0.01) == "within our own spread"
     assert compare(number, 0.319, 0.01) == "agrees", "the paper's spread is enough"
-    assert compare(number, 0.321, 0.004) == "agrees, our own spread counted in", "however narrow it is"
+    assert compare(number, 0.321, 0.004) == "within our own spread", "however narrow it is"
     rough = Published("t", "r", "q", 1e8, "~ 1e8")
     assert compare(rough, 2.9e8, None) == "agrees"
     assert compare(rough, 3.1e8, None) == "3.10 times the paper's"
@@ -764,7 +764,7 @@ def test_a_control_that_gives_the_papers_number_is_named_and_so_is_that_none_doe
             if spec.rule.name == "bp":
                 write_run(store, spec, accuracy=accuracy)
     said = reasons.of_accuracy(Answers(store, DATA), "bp")
-    assert "The paper's number is what comes of a border of the mean colour (100 epochs, 3 seeds)." in said
+    assert "What gives the paper's number alone: a border of the mean colour (100 epochs, 3 seeds)." in said
     for spec in border.LONG.plan(DATA[border.LONG.data]):
         if spec.rule.name == "bp":
             shutil.rmtree(store.path / spec.name)
@@ -815,7 +815,7 @@ def test_a_frozen_net_whose_stem_dfa_trained_is_a_control_at_either_length_and_s
         row = _change(found, "frozen", change, epochs)
         assert (row["with"], row["without"]) == pytest.approx(reached)
         assert (row["seeds"], row["gives"]) == (seeds, gives)
-    assert f"what comes of a c{under} (100 epochs, 3 seeds)." in reasons.of_accuracy(found, "frozen")
+    assert f"number alone: a c{under} (100 epochs, 3 seeds)." in reasons.of_accuracy(found, "frozen")
     rows = stem.stem_table(found)[0].rows[-4:]
     assert [(row["stem"], row["seeds"]) for row in rows] == [("bp", 3), ("dfa", 3), ("bp", 1), ("dfa", 3)]
     assert ["constant" in str(row["recipe"]) for row in rows] == [False, False, True, True]
@@ -828,7 +828,7 @@ def test_a_change_that_agrees_by_our_own_spread_alone_is_named_with_that(tmp_pat
             few = spec.rule.params.get("solver") == "gd"
             write_run(store, spec, accuracy=reached[spec.seed] if few else 0.59)
     points = {point.what: point for point in agreement.points_of(Answers(store, DATA))}
-    assert "by the paper's spread; with our own spread counted in, a hurried solver" in (
+    assert "gives the paper's number; within our own spread, a hurried solver" in (
         points["ep, accuracy"].why
     )
 
@@ -841,7 +841,7 @@ def test_a_change_is_not_credited_with_a_number_that_the_same_seeds_have_without
             if str(spec.rule) == "bp":
                 write_run(store, spec, accuracy=accuracies[spec.seed])
     said = reasons.of_accuracy(Answers(store, DATA), "bp")
-    assert "number is what comes of" not in said and "None of these" not in said
+    assert "number alone" not in said and "None of these" not in said
     assert "With twice the batch (30 epochs, 1 seed) the same seeds agree as they do without" in said
     assert _change(Answers(store, DATA), "bp", "Twice the batch", "30")["gives"] == "as without it"
 

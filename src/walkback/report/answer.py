@@ -56,6 +56,14 @@ class Answer:
         """How many of its seeds ended because their numbers were no longer any."""
         return sum(run.status.get("state") == "diverged" for run in self.runs)
 
+    @property
+    def batch(self) -> int:
+        """The rows of the evaluation batch, over which our own gradients are mean-reduced; ask for `runs`
+        first."""
+        rows = self.bundles[0].card["measured"]["batch"]
+        assert isinstance(rows, int)
+        return rows
+
     @cached_property
     def artifact(self) -> Judged | None:
         return None if self.case is None else self.case.judge()
@@ -134,7 +142,7 @@ class Measure:
         if not self.paper:
             return measured
         number = published(row, self.paper)
-        key, text = self.key, "" if number is None else number.text
+        key, text = self.key, "" if number is None else number.shown
         printed = (None,) * 3 if number is None else (number.value, number.sd, number.where)
         beside = {f"{key}_{part}": value for part, value in zip(_PUBLISHED, printed, strict=True)}
         return {**beside, f"{key}_text": text, **measured}

@@ -80,8 +80,9 @@ _TEXTS = {
         "reference gradient; measured seeds as filled marks, the paper's numbers as open diamonds.",
         "Figure 1. The audit of whole rules at the last epoch. Under each rule: its verdict, logic paper. "
         "Filled marks: seeds; bar: their mean, on the logarithmic axes their median; open diamond: the "
-        "paper's number, with its deviation over seeds. Dotted: our frozen blocks of the rule's own "
-        "recipe; dashed: where D2 fires, taken literally (a gradient smaller than that).",
+        "paper's number, with its deviation over seeds, a gradient as it would be over our 512 rows. "
+        "Dotted: our frozen blocks of the rule's own recipe; dashed: the threshold of D2, taken "
+        "literally.",
     ),
     "figure-2": FigureText(
         "figure-2",
@@ -147,12 +148,13 @@ def draw_five_rules(rows: Sequence[Answer]) -> Figure:
             _dots(axis, place - 0.08, row, measure)
             if number := published(row.name.split(",")[0], measure.paper):
                 spread = None if number.sd is None else [number.sd]
-                axis.errorbar([number.value], [place + 0.2], xerr=spread, **_DIAMOND)
+                value = number.over(row.batch) if row.runs else number.value
+                axis.errorbar([value], [place + 0.2], xerr=spread, **_DIAMOND)
         axis.tick_params(labelleft=axis is axes[0])
     for place, row in enumerate(rows):
         if (beside := _baseline(row)) is not None:
             axes[0].plot([beside] * 2, [place - 0.4, place + 0.4], **_FROZEN)
-    axes[3].axvline(Thresholds().compat, **_LIMIT)
+    _mark_limit(axes[3], Thresholds().compat, "D2 fires left of it")
     _legend(figure, [_key("o", _INK, "measured"), _key("D", "white", "paper")])
     return figure
 
@@ -177,15 +179,16 @@ def draw_time_and_nets(time: Sequence[Answer], nets: Mapping[str, Sequence[Answe
     limits = Thresholds()
     mark_threshold(axes[0], limits.growth, "D1 fires above", above=True, end="right")
     mark_threshold(axes[1], limits.validity, "D2 fires below", above=False, end="right")
-    for axis, measure, limit, title in (
-        (axes[2], GROWTH, limits.growth, "Largest growth after ten epochs"),
-        (axes[3], VALIDITY, limits.validity, "r/128 after ten epochs"),
+    names = [net.replace(" without ", "\nwithout ") for net in nets]
+    for axis, measure, limit, title, fires in (
+        (axes[2], GROWTH, limits.growth, "Largest growth after ten epochs", "D1 fires right of it"),
+        (axes[3], VALIDITY, limits.validity, "r/128 after ten epochs", "D2 fires left of it"),
     ):
-        _dress_rows(axis, title, list(nets), log=True)
+        _dress_rows(axis, title, names, log=True)
         for place, rows in enumerate(nets.values()):
             for offset, row in zip((-0.17, 0.17), rows, strict=True):
                 _dots(axis, place + offset, row, measure, f"{row.name}: ")
-        axis.axvline(limit, **_LIMIT)
+        _mark_limit(axis, limit, fires)
         axis.tick_params(labelleft=axis is axes[2])
     finish(figure, axes[:2], pens, [])
     return figure
@@ -206,8 +209,7 @@ def draw_penalty(
             if number := published(answer.name, quantity):
                 spread = None if number.sd is None else [number.sd]
                 axis.errorbar([place + 0.25], [number.value], yerr=spread, **_DIAMOND)
-    if has_data(axes[2]):
-        axes[2].axhline(Thresholds().validity, **_LIMIT)
+    mark_threshold(axes[2], Thresholds().validity, "D2 fires below", above=False, end="right")
     _shade_null(axes[3], rows["dfa"])
     axes[3].axhline(0, color="#999999", linewidth=0.7, zorder=0.5)
     if frozen is not None and frozen.runs:
@@ -228,7 +230,7 @@ def draw_thresholds(names: Mapping[str, str], groups: Mapping[str, str], curves:
     others = Pen("", COLOURS[3], "v", (0, (2, 1)))
     pens = dict(zip(groups, (_PENS["bp"], _PENS["dfa"], others), strict=True))
     for axis, (name, title) in zip(axes, names.items(), strict=True):
-        dress(axis, title, "threshold", False)
+        dress(axis, title.replace("g_L", "$g_L$"), "threshold", False)
         axis.set_xscale("log")
         axis.minorticks_off()
         axis.set_ylim(-4, 104)
@@ -237,7 +239,7 @@ def draw_thresholds(names: Mapping[str, str], groups: Mapping[str, str], curves:
             pen = pens[group]
             x, y = [value for value, _ in points], [100 * share for _, share in points]
             axis.plot(x, y, color=pen.colour, marker=pen.marker, linestyle=pen.dashes, markersize=4)
-        axis.axvline(getattr(Thresholds(), name), **_LIMIT)
+        _mark_limit(axis, getattr(Thresholds(), name), "default")
         if not curves[name]:
             _say_not_run(axis)
     drawn = {group for points in curves.values() for group in points}
@@ -248,9 +250,9 @@ def draw_thresholds(names: Mapping[str, str], groups: Mapping[str, str], curves:
 
 _SIGNS = {"trustworthy": "✓", "walked back": "✗", "not known": "?", **{gap: gap for gap in ABSENT}}
 _SHADES = {
-    "trustworthy": "#cfe8f5",
+    "trustworthy": "#e3f2fa",
     "walked back": "#f2b58a",
-    "not known": "#eeeeee",
+    "not known": "#d9d9d9",
     **dict.fromkeys(ABSENT, "white"),
 }
 
@@ -314,6 +316,14 @@ def _dress_rows(axis: Axes, title: str, names: Sequence[str], *, log: bool) -> N
     axis.set_yticks(range(len(names)), names)
     axis.tick_params(axis="y", length=0)
     axis.minorticks_off()
+
+
+def _mark_limit(axis: Axes, value: float, label: str) -> None:
+    """A grey upright line where a detector fires, named along it."""
+    axis.axvline(value, **_LIMIT)
+    where = axis.get_xaxis_transform()
+    style: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "top", "fontsize": 6, "color": _GREY}
+    axis.text(value, 0.98, label, transform=where, zorder=1.5, **style)
 
 
 def _dots(axis: Axes, place: float, row: Answer, measure: Measure, whose: str = "") -> None:

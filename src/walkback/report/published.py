@@ -28,6 +28,15 @@ class Published(NamedTuple):
         """Whether it is given as an order of magnitude."""
         return "~" in self.text
 
+    @property
+    def shown(self) -> str:
+        """As it is printed, with the rows that it is a mean over where that is known."""
+        return self.text if self.rows is None else f"{self.text} over {self.rows} rows"
+
+    def over(self, rows: int) -> float:
+        """What it would be as a mean over another number of rows."""
+        return self.value if self.rows is None else self.value * self.rows / rows
+
 
 _TABLE_1, _TABLE_2, _TEXT = "Table 1", "Table 2", "text about Table 1"
 _AUDIT_ROWS, _TABLE_2_ROWS = 128, 1024  # batches of its audit, and rows of the scripts behind Table 2

@@ -18,7 +18,7 @@ ARM = Arm(("bp", "dfa", "frozen"), NET, DATA, seeds=SEEDS[:1], recipe=recipe(SHO
 
 def batch_table(answers: Answers) -> list[Table]:
     """Each rule at the headline's batch and at twice that, at the length of the penalty study."""
-    caption = "The batch size in training, seed by seed: everything else is the same."
+    caption = "The batch size in training."
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY)]
     arms, values = [(penalty.ARM, ARM)], (str(BATCH), str(TWICE))
     return [side_by_side(answers, "batch-size", caption, arms, "batch", values, measures)]

@@ -14,7 +14,7 @@ from walkback.studies import five_rule, penalty
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA
 from walkback.studies.five_rule import RULE
-from walkback.studies.side_by_side import table_1_with
+from walkback.studies.side_by_side import ONE_CHANGE, table_1_with
 from walkback.studies.study import Study
 
 MEAN = f"{DATA}(augment=crop-flip-mean)"
@@ -33,10 +33,7 @@ def border_table(answers: Answers) -> list[Table]:
                 label = {"rule": answer.name, "border": border, **penalty.depth_of(answer)}
                 lines.append(Line(label, answer))
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY, EXACT)]
-    caption = (
-        "The border that random crops see, seed by seed: everything else is the same. One seed is judged "
-        "by the point rule, a gain below two points."
-    )
+    caption = f"The border that random crops see. {ONE_CHANGE}"
     lead = (RULE, Column("border", ("border",), numeric=False))
     own = measured_table("border", caption, lines, lead, measures, penalty.DEPTH)
     headline = (

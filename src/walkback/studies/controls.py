@@ -85,8 +85,8 @@ def fresh_table(answers: Answers) -> Table:
     lines = [Line({"rule": name}, answer, FRESH) for name, answer in nets]
     caption = (
         "Table 2, its null: the deep cosine of feedback that the net was not trained with. Mean and "
-        "deviation over draws, each as mean ± deviation over seeds. The paper prints one such row, and "
-        "not on which net it was measured."
+        "deviation over draws, each as mean ± deviation over seeds. The paper prints one such row and does "
+        "not say on which net it was measured; by the notes of its code it was the penalised one."
     )
     return measured_table("table-2-null", caption, lines, [RULE], NULL)
 

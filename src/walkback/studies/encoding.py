@@ -24,10 +24,7 @@ IMAGES = (DATA, LOSSLESS)
 
 def encoding_tables(answers: Answers) -> list[Table]:
     """Each rule on the files that the headline was trained on and on lossless ones, at both lengths."""
-    caption = (
-        "The images, seed by seed: everything else is the same. In the same order (reproduce/"
-        "lossless_cifar10.py) they make the same batches."
-    )
+    caption = "The images. In the same order (reproduce/lossless_cifar10.py) they make the same batches."
     arms = [(penalty.ARM, SHORT), (five_rule.ARM, LONG)]
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY, EXACT)]
     own = side_by_side(answers, "encoding", caption, arms, "images", IMAGES, measures)

@@ -37,7 +37,7 @@ from walkback.studies import (
 )
 from walkback.studies.answers import Answers
 from walkback.studies.effect import mean, paired, seeds_of
-from walkback.studies.point import AGREES, BY_SPREAD, Point
+from walkback.studies.point import Point
 from walkback.studies.printed import come_out, printed
 from walkback.studies.reasons import penalised
 from walkback.studies.study import Arm
@@ -264,8 +264,8 @@ def _after_long(answers: Answers, changed: Arm, side: int) -> list[Point]:
 
 
 def _accuracies(points: Sequence[Point]) -> list[str]:
-    agreeing = [point for point in points if point.measure is ACCURACY and point.agrees]
-    return [p.what if p.standing == AGREES else f"{p.what} ({BY_SPREAD})" for p in agreeing]
+    accuracies = [point for point in points if point.measure is ACCURACY]
+    return [p.what if p.agrees else f"{p.what} ({p.standing})" for p in accuracies if p.agrees or p.near]
 
 
 def depth_decides(answers: Answers) -> str:

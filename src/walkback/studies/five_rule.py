@@ -149,7 +149,8 @@ def scale(rows: Sequence[Answer]) -> Table:
     lines = [Line({"rule": answer.name, **votes(answer)}, answer, key_of(answer)) for answer in rows]
     caption = (
         "Scale and direction behind Table 1. ‖g_L‖ is the median of the mean-reduced gradient over the "
-        "evaluation batch of 512 (at a batch of 128 it is four times that; r/128 does not depend on it). "
+        "evaluation batch of 512; over the 128 rows of the paper's it is four times that. r/128 does not "
+        "depend on it. "
         "The clamped cosine is what a library reads, the exact one has no floor. D1 and D2 fire where two "
         "thirds of the seeds do; the median seed is given where seeds differ by much."
     )

@@ -18,7 +18,7 @@ ARM = replace(border.SHORT, data=PIXELS, seeds=SEEDS[:1])
 
 def pixels_table(answers: Answers) -> list[Table]:
     """Each rule on normalised channels and on pixels in 0…1, at the length of the penalty study."""
-    caption = "The input, seed by seed: everything else is the same. One seed is judged by the point rule."
+    caption = "The input."
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY, EXACT)]
     values = ("normalised by channel", "pixels in 0…1")
     return [side_by_side(answers, "pixels", caption, [(penalty.ARM, ARM)], "input", values, measures)]

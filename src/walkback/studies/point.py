@@ -62,6 +62,11 @@ class Point:
         return self.standing.startswith(AGREES)
 
     @property
+    def near(self) -> bool:
+        """Neither agreement nor difference: our seeds lie too far apart to tell."""
+        return self.standing == BY_SPREAD
+
+    @property
     def _row(self) -> Row:
         return over_seeds("value", self.answer, self._read)
 
@@ -70,24 +75,17 @@ class Point:
         value = self.measure.read(run)
         if value is None or self.paper.rows is None:
             return value
-        return value * batch_of(self.answer) / self.paper.rows
-
-
-def batch_of(answer: Answer) -> int:
-    """The rows of the evaluation batch, over which our own gradients are mean-reduced."""
-    rows = answer.bundles[0].card["measured"]["batch"]
-    assert isinstance(rows, int)
-    return rows
+        return value * self.answer.batch / self.paper.rows
 
 
 AGREES = "agrees"
-BY_SPREAD, UNJUDGED = "our own spread counted in", "no spread to judge it by"
+BY_SPREAD, UNJUDGED = "within our own spread", "no spread to judge it by"
 
 
 def compare(paper: Published, value: float, sd: float | None) -> str:
-    """`agrees` within two deviations over seeds, the paper's and ours together; within a factor of three
-    of a number that the paper gives as an order of magnitude. Where the paper's own spread is not enough
-    to agree, that is said: the wider ours is, the less agreement means."""
+    """`agrees` within two of the paper's deviations over seeds, or within a factor of three of a number
+    that it gives as an order of magnitude. What only two deviations of both together reach lies within
+    our own spread, which is no agreement: the wider ours is, the more lies in it."""
     if paper.rough:
         ratio = value / paper.value
         return AGREES if 1 / 3 <= ratio <= 3 else f"{words.number(ratio)} times the paper's"
@@ -99,5 +97,4 @@ def compare(paper: Published, value: float, sd: float | None) -> str:
     theirs, ours = paper.sd or 0.0, sd or 0.0
     if abs(off) <= 2 * theirs:
         return AGREES
-    agrees = abs(off) <= 2 * math.hypot(theirs, ours)
-    return f"{AGREES}, {BY_SPREAD}" if agrees else f"differs by {words.cosine(off)}"
+    return BY_SPREAD if abs(off) <= 2 * math.hypot(theirs, ours) else f"differs by {words.cosine(off)}"

@@ -25,13 +25,13 @@ def printed(answer_of: Callable[[str], Answer | None]) -> list[Point]:
 
 
 def come_out(points: Sequence[Point]) -> str:
-    """`3 of 9, 1 of them only with our own spread counted in; 2 cannot be judged (1 to 3 seeds)`."""
+    """`3 of 9, 1 more within our own spread; 2 cannot be judged (1 to 3 seeds)`."""
     ran = [point for point in points if point.answer.runs]
     if not ran:
         return gap_of([point.answer for point in points])
-    unknown, wide = sum(not p.judged for p in points), sum(BY_SPREAD in p.standing for p in ran)
+    unknown, wide = sum(not p.judged for p in points), sum(p.near for p in ran)
     told = f"{sum(p.agrees for p in ran)} of {len(points)}"
-    told += f", {wide} of them only with {BY_SPREAD}" * bool(wide)
+    told += f", {wide} more {BY_SPREAD}" * bool(wide)
     told += f"; {unknown} cannot be judged" * bool(unknown)
     fewest, most = (extreme(len(point.answer.runs) for point in ran) for extreme in (min, max))
     return f"{told} ({f'{fewest} to ' * (fewest < most)}{words.plural(most, 'seed')})"

@@ -29,7 +29,7 @@ from walkback.report.document import Drawing
 from walkback.report.paper_figures import draw_penalty, figure_text
 from walkback.report.published import FIRST_FIRING, published
 from walkback.report.table import Column, Row, Table
-from walkback.studies import five_rule, offset, penalty, stem, temporal_replay
+from walkback.studies import controls, five_rule, offset, penalty, stem, temporal_replay
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, PAPER_EPOCHS, SHORT_EPOCHS, recipe
 from walkback.studies.effect import seeds_of
@@ -84,6 +84,7 @@ ONE_BY_ONE = _arms(
     {by: list(steps.values()) for by, steps in STEPS.items()}, SHORT_EPOCHS, alike=("bp", PENALISED_BP)
 )
 ROWS = ("bp", "frozen", offset.FIRST, offset.LAST, *PENALTIES)
+SEEDS_TOLD = words.plural(len(SEEDS), "seed")
 
 
 def readings_of(row: str) -> dict[str, str]:
@@ -246,17 +247,25 @@ def _over_the_same_stem(answers: Answers, row: str, answer: Answer, reading: str
 
 def statement(answers: Answers, row: str, measure: Measure) -> str:
     """What the public code's readings give of a number of the paper; empty where there is none."""
+    points = {
+        name: point_of(answers, row, measure, reading)
+        for name, reading in readings_of(row).items()
+        if reading != OURS
+    }
+    told = [f"{name}: {_standing(point)}" for name, point in points.items() if point is not None]
+    return f"As in the paper's {'; '.join(told)}." if told else ""
+
+
+def point_of(answers: Answers, row: str, measure: Measure, reading: str) -> Point | None:
+    """A number of the paper beside what a reading of its public code gives; None where that has no such
+    row. The fresh feedback of the notes is that of the penalised net."""
     paper = published(row, measure.paper)
+    row = offset.STRONG if row == controls.FRESH else row
     if paper is None or row not in ("dfa", *ROWS):
-        return ""
-    told = []
-    for name, reading in readings_of(row).items():
-        if reading != OURS:
-            answer = read_as(answers, row, reading)
-            own = answer if paper.seed is None else answer.of_seeds({paper.seed})
-            point = _as_it_reads(Point(row, paper, own, measure))
-            told.append(f"{name}: {_standing(point)}")
-    return f"As in the paper's {'; '.join(told)}."
+        return None
+    answer = read_as(answers, row, reading)
+    own = answer if paper.seed is None else answer.of_seeds({paper.seed})
+    return _as_it_reads(Point(row, paper, own, measure))
 
 
 def _standing(point: Point) -> str:
@@ -284,7 +293,7 @@ def finding(answers: Answers) -> str:
     apart = [
         f"{point.what}, {point.measure.header} ({point.standing})"
         for point in points(answers, BY_SAMPLE)
-        if point.judged and not point.agrees
+        if point.judged and not (point.agrees or point.near)
     ]
     left = f" By sample these do not: {'; '.join(apart)}." * bool(apart)
     return (

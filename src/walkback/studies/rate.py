@@ -18,7 +18,7 @@ ARM = Arm(("bp", "dfa", "frozen"), NET, DATA, seeds=SEEDS[:1], recipe=recipe(SHO
 
 def rate_table(answers: Answers) -> list[Table]:
     """Each rule at the headline's rate and at three times that, at the length of the penalty study."""
-    caption = "The learning rate, seed by seed: everything else is the same."
+    caption = "The learning rate."
     measures = [replace(measure, paper="") for measure in (ACCURACY, STATE, VALIDITY, EXACT)]
     arms, values = [(penalty.ARM, ARM)], (f"{RATE:g}", f"{THRICE:g}")
     return [side_by_side(answers, "rate", caption, arms, "rate", values, measures)]

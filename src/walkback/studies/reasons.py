@@ -39,7 +39,7 @@ from walkback.studies import (
 )
 from walkback.studies.answers import Answers
 from walkback.studies.effect import Control, fine, mean, paired, seeds_of
-from walkback.studies.point import Point, batch_of
+from walkback.studies.point import Point
 
 
 def of_accuracy(answers: Answers, rule: str) -> str:
@@ -196,7 +196,7 @@ def of_batch(answer: Answer) -> str:
     norm = words.median_of([REFERENCE.read(run) for run in answer.runs])
     if norm is None:
         return ""
-    rows = batch_of(answer)
+    rows = answer.batch
     others = (f"over {batch} {words.number(norm * rows / batch)}" for batch in (1024, 128))
     told = (
         f"Mean-reduced over {rows} rows, as in our tables, {words.number(norm)}; {', '.join(others)}. The "
@@ -240,8 +240,9 @@ def of_fresh(answer: Answer) -> str:
         return ""
     return (
         "A mean over draws is near zero on any net. What tells nulls apart is the deviation over draws: "
-        f"{words.number(spread)} here, {words.number(paper.sd)} in the paper, which does not say on which "
-        f"net, nor over how many layers and rows.{_of_one_layer(answer)}"
+        f"{words.number(spread)} here, {words.number(paper.sd)} in the paper. It does not say on which "
+        "net, nor over how many layers and rows; by the notes of its code it was the penalised one of "
+        f"seed 42.{_of_one_layer(answer)}"
     )
 
 

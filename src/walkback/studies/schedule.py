@@ -21,7 +21,7 @@ SHORT = replace(ARM, rules=("frozen", *penalty.RULES["dfa"][1:]), recipe=recipe(
 
 def schedule_table(answers: Answers) -> list[Table]:
     """Each rule under the headline's schedule and under a constant rate."""
-    caption = "The learning-rate schedule, seed by seed: everything else is the same."
+    caption = "The learning-rate schedule."
     arms, values = [(five_rule.ARM, ARM), (penalty.ARM, SHORT)], ("cosine", "constant")
     measures = [ACCURACY, STATE, VALIDITY, EXACT]
     return [side_by_side(answers, "schedule", caption, arms, "schedule", values, measures)]

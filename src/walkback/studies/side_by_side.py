@@ -11,6 +11,10 @@ from walkback.studies.answers import Answers
 from walkback.studies.five_rule import RULE
 from walkback.studies.study import Arm
 
+ONE_CHANGE = (
+    f"Rows of one rule and length have the same seeds and differ in nothing else. {penalty.INTERVAL}"
+)
+
 
 def side_by_side(
     answers: Answers,
@@ -22,7 +26,7 @@ def side_by_side(
     measures: list[Measure],
 ) -> Table:
     """`arms` are pairs, the usual and the changed one; `what` was changed, from the first value to the
-    second."""
+    second. The caption need not say more than that."""
     lines = [
         Line({"rule": answer.name, what: value, **penalty.depth_of(answer)}, answer, answer.name)
         for usual, changed in arms
@@ -30,7 +34,7 @@ def side_by_side(
         for value, answer in zip(values, answers.without_and_with(usual, rule, changed), strict=True)
     ]
     lead = [RULE, Column(what, (what,), numeric=False)]
-    return measured_table(name, caption, lines, lead, measures, penalty.DEPTH)
+    return measured_table(name, f"{caption} {ONE_CHANGE}", lines, lead, measures, penalty.DEPTH)
 
 
 def table_1_with(
