@@ -178,7 +178,7 @@ def results_pages(
         "paper_runs": published.RUNS,
         "record": "\n\n".join(map(render_table, (recipe_table(judged), identity_table(judged)))),
         "points": points_of(answers),
-        "summary": [row["finding"] for row in tables["summary"].rows],
+        "summary": {row["about"]: row["finding"] for row in tables["summary"].rows},
         "findings": {row["about"]: row["finding"] for row in tables["findings"].rows},
         "first": FIRST_FINDINGS,
         "nets": [(name, drawings[name].text.caption.split(",")[0]) for name in nets],
@@ -200,7 +200,8 @@ def fold(found: Table) -> tuple[Table, str]:
         and len(cells := {column.cell(row) for row in found.rows}) == 1
         and len(found.rows) > 1
     }
-    kept = tuple(c for c in found.columns if c.header != "runs" and c.header not in shared)
+    named = ("runs", False)  # a column of names: elsewhere runs are counted under that header
+    kept = tuple(c for c in found.columns if (c.header, c.numeric) != named and c.header not in shared)
     if "seeds" in shared:
         shared["seeds"] += " seed" + "s" * (shared["seeds"] != "1")
     return replace(found, columns=kept), "; ".join(shared.values())

@@ -80,21 +80,29 @@ def test_the_results_in_short_are_told_from_the_runs_and_name_what_was_not_run(c
     told = summary.sentences(answers)
     assert "not run" not in "".join(told.values())
     (row,) = rows_of(five_rule.tables(answers)[0], rule="dfa")
-    assert f"DFA reaches {words.share(row['accuracy'])} ±" in told["dfa"]
-    assert f"{row['artifact']}, {row['protocol']}" in told["dfa"]
-    take(copied, five_rule.ARM, "dfa")
-    take(copied, border.LONG, "bp")
-    fewer = summary.sentences(Answers(copied, DATA))
-    assert "DFA reaches not run" in fewer["dfa"] and "verdict not run" in fewer["dfa"]
-    assert fewer["bp"].endswith("in place of a black one, not run.")
-    assert fewer["fa"] == told["fa"]
+    assert f"It reaches {words.share(row['accuracy'])} ±" in told["DFA"]
+    assert f"{row['artifact']}, {row['protocol']}" in told["DFA"]
+    worth = stem.stem_table(answers)[1].rows[-1]
+    assert told["DFA"].endswith(f"is {penalty.GAIN.cell(worth)} pp (D3 {worth['fires']}).")
+    (counts,) = rows_of(five_rule.tables(answers)[1], rules="all five")
+    assert f": {counts['quo']} by accuracy and Γ, {counts['protocol']} by" in told["who is walked back"]
+    weak, strong = (answers.one(border.SHORT, rule).verdict for rule in penalty.RULES["dfa"][1:])
+    assert f"mean colour {strong} and {weak}, in" in told["DFA with a penalty on its branches"]
     by_sample, ours = (
         come_out(public_code.points(answers, reading))
         for reading in (public_code.BY_SAMPLE, public_code.OURS)
     )
-    assert told["public code"].endswith(f"come out: {by_sample}; as we read the paper, {ours}.")
+    coded = told["as its public code has it"]
+    assert coded.endswith(f"come out: {by_sample}; as we read the paper, {ours}.")
+    take(copied, five_rule.ARM, "dfa")
+    take(copied, border.LONG, "bp")
     take(copied, public_code.LONG[public_code.BY_SAMPLE], "bp")
-    assert "backprop reaches not run" in summary.sentences(Answers(copied, DATA))["public code"]
+    fewer = summary.sentences(Answers(copied, DATA))
+    assert "It reaches not run" in fewer["DFA"] and "verdict not run" in fewer["DFA"]
+    assert fewer["DFA"].endswith("is not run."), "what its blocks are worth is not known either"
+    assert "around crops not run;" in fewer["as we read the paper"]
+    assert fewer["other rules"] == told["other rules"]
+    assert "backprop reaches not run" in fewer["as its public code has it"]
 
 
 def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied, answers):

@@ -84,6 +84,7 @@ ONE_BY_ONE = _arms(
     {by: list(steps.values()) for by, steps in STEPS.items()}, SHORT_EPOCHS, alike=("bp", PENALISED_BP)
 )
 ROWS = ("bp", "frozen", offset.FIRST, offset.LAST, *PENALTIES)
+PROFILED = 42  # the seed of the net in the code's template
 SEEDS_TOLD = words.plural(len(SEEDS), "seed")
 
 
@@ -108,7 +109,7 @@ def read_as(answers: Answers, row: str, reading: str) -> Answer:
 
 
 def tables(answers: Answers) -> list[Table]:
-    makers = (rules_table, nets_table, layers_table, firing_table, steps_table)
+    makers = (rules_table, profile_table, nets_table, layers_table, firing_table, steps_table)
     return [make(answers) for make in makers]
 
 
@@ -132,6 +133,26 @@ def rules_table(answers: Answers) -> Table:
     )
     measures = [ACCURACY, GAMMA, STATE, REFERENCE, five_rule.LAYER_0, five_rule.DEEP]
     return measured_table("public-code-rules", caption, lines, (RULE, READ), measures, five_rule.JUDGED)
+
+
+def profile_table(answers: Answers) -> Table:
+    """Whether the net is theirs: what a trained stream looks like from the stem to the head."""
+    lines = [
+        Line({"rule": "bp", "reading": told}, replace(answer.of_seeds({PROFILED}), planned=1), "bp")
+        for told, reading in readings_of("bp").items()
+        for answer in [read_as(answers, "bp", reading)]
+    ]
+    measures = [
+        Measure(
+            f"‖h_{n}‖", f"state_{n}", at_layer("scale.state_norm@1", n), paper=f"state norm of layer {n}"
+        )
+        for n in range(five_rule.DEPTH + 1)
+    ]
+    caption = (
+        f"The stream of a net that backprop trained, layer by layer, seed {PROFILED}, beside the one that "
+        "the public code's template for reports shows."
+    )
+    return measured_table("public-code-profile", caption, lines, (RULE, READ), measures)
 
 
 def nets_table(answers: Answers) -> Table:

@@ -6,7 +6,7 @@ from walkback.report import words
 from walkback.report.answer import ACCURACY, EXACT, STATE, Answer, Measure, over_seeds, spread_column
 from walkback.report.published import published
 from walkback.report.table import Column, Table
-from walkback.studies import border, bridges_and_ep, five_rule, offset, penalty, public_code
+from walkback.studies import border, bridges_and_ep, five_rule, offset, penalty, public_code, stem
 from walkback.studies.agreement import points_of, tally
 from walkback.studies.answers import Answers
 from walkback.studies.effect import mean
@@ -24,30 +24,50 @@ def summary_table(answers: Answers) -> Table:
 def sentences(answers: Answers) -> dict[str, str]:
     bp, dfa, frozen, fa = answers.of(five_rule.ARM, ("bp", "dfa", "frozen", "fa"))
     settled, hurried = answers.of(bridges_and_ep.ARM)[:2]
-    bordered = answers.one(border.LONG, "bp")
+    bordered, own_stem = answers.one(border.LONG, "bp"), answers.one(stem.LONG, stem.DFA_STEM)
     weak, strong = answers.of(penalty.ARM, penalty.RULES["dfa"][1:])
     coded = {row: public_code.read_as(answers, row, public_code.BY_SAMPLE) for row in public_code.ROWS}
+    elsewhere = answers.of(border.SHORT, penalty.RULES["dfa"][1:])
+    counts = five_rule.counts(five_rule.rows_of(answers)).rows[0]
     return {
-        "bp": f"Backprop reaches {_reached(bp)}{_beside('bp')}, {_judged(bp)}; with a border of the mean "
-        f"colour around crops, in place of a black one, {_reached(bordered)}.",
-        "dfa": f"DFA reaches {_reached(dfa)}{_beside('dfa')} where frozen random blocks reach "
-        f"{_reached(frozen)}{_beside('frozen')}, {_judged(dfa)}; ‖h_L‖ {_size(dfa)} by the median seed.",
-        "fa": f"Feedback alignment, a rule without backprop's transport, reaches {_reached(fa)}, "
-        f"{_judged(fa)}.",
-        "ep": f"EP that settles is backprop by another road, {_reached(settled)}{_beside('ep')}, "
-        f"{_judged(settled)}; with a hurried solver it reaches {_reached(hurried)}, {_judged(hurried)}.",
-        "penalty": f"With a penalty on its branches DFA has, λ = 1e-2: {_pointing(strong)}; λ = 1e-4: "
-        f"{_pointing(weak)}.",
-        "agreement": tally(points_of(answers)),
-        "public code": "With what its public code has and the paper does not state (a square block that "
+        "as its public code has it": "With what that has and the paper does not state (a square block that "
         "begins near the identity, feedback numbered by the state that a block reads, one length for each "
-        f"sample's credit) backprop reaches {_reached(coded['bp'])}, DFA {_reached(coded[offset.LAST])}, "
-        f"‖h_L‖ {_size(coded[offset.LAST])}, and frozen blocks under a stem of DFA's "
-        f"{_reached(coded['frozen'])}; penalised, λ = 1e-2: {_pointing(coded[offset.STRONG])}; λ = 1e-4: "
-        f"{_pointing(coded[offset.WEAK])}. Of the numbers that the paper prints of these, so many come "
-        f"out: {_coming_out(answers, public_code.BY_SAMPLE)}; as we read the paper, "
+        f"sample's credit) backprop reaches {_reached(coded['bp'])}{_beside('bp')}, DFA "
+        f"{_reached(coded[offset.LAST])}{_beside('dfa')} with ‖h_L‖ {_size(coded[offset.LAST])}, and "
+        f"frozen blocks under a stem of DFA's {_reached(coded['frozen'])}{_beside('frozen')}; penalised, "
+        f"λ = 1e-2: {_pointing(coded[offset.STRONG])}; λ = 1e-4: {_pointing(coded[offset.WEAK])}. Of the "
+        "numbers that the paper prints of these, so many come out: "
+        f"{_coming_out(answers, public_code.BY_SAMPLE)}; as we read the paper, "
         f"{_coming_out(answers, public_code.OURS)}.",
+        "as we read the paper": f"Backprop reaches {_reached(bp)}{_beside('bp')}, {_judged(bp)}; with a "
+        f"border of the mean colour around crops {_reached(bordered)}; its public code has a black one, as "
+        "we have.",
+        "DFA": f"It reaches {_reached(dfa)}{_beside('dfa')}, {_judged(dfa)}; ‖h_L‖ {_size(dfa)} by the "
+        f"median seed. Frozen random blocks with all else trained by backprop reach {_reached(frozen)}"
+        f"{_beside('frozen')}, with a stem that DFA trained {_reached(own_stem)}: over those, what its "
+        f"blocks gain is {_own_worth(answers)}.",
+        "other rules": "Feedback alignment, a rule without backprop's transport, reaches "
+        f"{_reached(fa)}, {_judged(fa)}. EP that settles computes backprop's gradient: "
+        f"{_reached(settled)}{_beside('ep')}, {_judged(settled)}; with a hurried solver it reaches "
+        f"{_reached(hurried)}, {_judged(hurried)}. Both bridges are our own reading of two names, and no "
+        "reproduction.",
+        "DFA with a penalty on its branches": f"λ = 1e-2: {_pointing(strong)}; λ = 1e-4: "
+        f"{_pointing(weak)}. That hangs on the input: with a border of the mean colour "
+        f"{' and '.join(a.verdict for a in reversed(elsewhere))}, in the same order.",
+        "who is walked back": f"Of the paper's five rules, by name: {counts['quo']} by accuracy and Γ, "
+        f"{counts['protocol']} by the paper's rule (logic paper), {counts['artifact']} by ours (logic "
+        "artifact).",
+        "all numbers": f"{tally(points_of(answers))} That is as we read the paper.",
     }
+
+
+def _own_worth(answers: Answers) -> str:
+    """What training DFA's blocks is worth where the stem of both is its own, after the paper's length."""
+    *_, (_, trained, frozen) = stem.contrasts(answers)
+    depth = stem.worth_of(trained, frozen)
+    gap = trained.gap or frozen.gap or "not known on the same seeds"
+    gain = penalty.GAIN.cell(penalty.gain_of(depth, gap))
+    return gain if depth is None else f"{gain} pp (D3 {words.fires(depth)})"
 
 
 def _coming_out(answers: Answers, reading: str) -> str:
