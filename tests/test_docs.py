@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import walkback
+from walkback.report.table import Column, Table
 from walkback.store import Store
 from walkback.studies import schedule
 from walkback.studies.answers import Answers, data_of
@@ -60,6 +61,23 @@ def test_results_are_byte_for_byte_those_of_the_committed_runs(results):
 def test_figures_are_byte_for_byte_those_of_the_committed_runs(results):
     for name in (name for name in results if name.endswith(".svg")):
         assert (RESULTS / name).read_bytes() == results[name], f"docs/results/{name}: run `make docs`"
+
+
+def test_what_all_rows_share_is_told_once_and_what_they_count_stays():
+    columns = [
+        Column("rule", ("rule",), numeric=False),
+        Column("runs", ("n",)),
+        Column("seeds", ("seeds",)),
+        Column("recipe", ("recipe",), numeric=False),
+        Column("runs", ("runs",), numeric=False),
+    ]
+    rows = [{"rule": r, "n": 2, "seeds": 3, "recipe": "10 epochs", "runs": "f00"} for r in "ab"]
+    found, shared = render().fold(Table("t", "", tuple(columns), ("rule",), tuple(rows)))
+    assert (found.titles, shared) == (["rule", "runs"], "3 seeds; 10 epochs")
+    rows[1]["seeds"] = 1
+    found, shared = render().fold(Table("t", "", tuple(columns), ("rule",), tuple(rows)))
+    assert (found.titles, shared) == (["rule", "runs", "seeds"], "10 epochs")
+    assert render().fold(Table("t", "", tuple(columns), ("rule",), tuple(rows[:1])))[1] == "", "of one row"
 
 
 def test_nothing_lies_among_the_results_that_is_not_made_from_the_runs(results):

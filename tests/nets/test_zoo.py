@@ -503,6 +503,7 @@ def test_blocks_near_the_identity_begin_with_a_branch_of_the_length_that_their_s
     plain = ResMLP(30, 5, depth=2, width=256, expansion=1).state_dict()
     same = {name for name, p in net.model.state_dict().items() if torch.equal(p, plain[name])}
     assert set(plain) - same == {f"blocks.{n}.fc2.{p}" for n in range(2) for p in ("weight", "bias")}
+    assert not any(block.fc2.bias.any() for block in net.blocks)
 
 
 def test_a_negative_start_is_refused():

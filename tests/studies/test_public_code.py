@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from tests.studies.conftest import DATA, rows_of, take
+from tests.studies.made_up import write_run
 from walkback.judge.replay import first_firing, replay
 from walkback.report import words
-from walkback.report.answer import ACCURACY, CLAMPED, RHO, STATE
+from walkback.report.answer import ACCURACY, CLAMPED, EXACT, RHO, STATE
 from walkback.report.published import NOTES, NUMBERS, published
 from walkback.rules import resolve_rule
+from walkback.store import Store
 from walkback.studies import agreement, findings, offset, penalty, public_code, stem
 from walkback.studies.answers import Answers
 from walkback.studies.effect import mean
 from walkback.studies.paper import published_table
 from walkback.studies.perturbation_step import FIXED
+from walkback.studies.printed import come_out
 from walkback.studies.public_code import BY_BATCH, BY_SAMPLE, OURS, READINGS
 
 # row: the rule as one would type it, by sample and by batch; epochs trained; the epoch that is read
@@ -77,9 +82,12 @@ def test_one_change_after_the_other_is_what_it_is_called():
 
 def test_removed_runs_are_not_run_in_every_table_and_never_a_number(answers, copied):
     kinds = (public_code.LONG, public_code.DFA, public_code.PENALISED, public_code.ONE_BY_ONE)
-    for arm in (arm for arms in kinds for arm in arms.values()):
+    own = [arm for arms in kinds for arm in arms.values()]
+    for arm in own:
         for rule in arm.rules:
             take(copied, arm, rule)
+    for rule in public_code.USED.rules[:-1]:  # its frozen blocks are another arm's
+        take(copied, public_code.USED, rule)
     fewer = public_code.tables(Answers(copied, DATA))
     for before, after in zip(public_code.tables(answers), fewer, strict=True):
         assert len(before.rows) == len(after.rows)
@@ -138,7 +146,69 @@ def test_all_readings_are_held_against_the_same_numbers(answers):
     left = said[said.index("By sample these do not: ") : said.index("The code was read after")]
     for point in others[0]:
         named = f"{point.what}, {point.measure.header} ({point.standing})" in left
-        assert named == (point.judged and not point.agrees), point
+        assert named == (point.judged and not (point.agrees or point.near)), point
+
+
+def test_a_step_that_does_not_read_the_gradient_reads_nothing(tmp_path):
+    """Of an exploded net the fixed step moves no loss: its ρ of 0 differs from no number."""
+    store = Store(tmp_path)
+    for spec in public_code.DFA[BY_SAMPLE].plan(DATA["cifar10"]):
+        write_run(store, spec, fixed=0.0, ceiling=0.0)
+    points = public_code.points(Answers(store, DATA), BY_SAMPLE)
+    (late,) = [p for p in points if (p.paper.row, p.paper.quantity) == (offset.LAST, "rho")]
+    assert late.standing == "no reading: of the exact gradient the same step reads 0.000"
+    assert not (late.judged or late.agrees or late.near)
+    for spec in public_code.DFA[BY_SAMPLE].plan(DATA["cifar10"]):
+        shutil.rmtree(store.path / spec.name)
+        write_run(store, spec, fixed=0.0, ceiling=0.2)
+    points = public_code.points(Answers(store, DATA), BY_SAMPLE)
+    (late,) = [p for p in points if (p.paper.row, p.paper.quantity) == (offset.LAST, "rho")]
+    assert late.standing == "differs by −0.002"
+
+
+def test_what_did_not_run_diverged_or_cannot_be_judged_is_counted_apart(tmp_path):
+    store = Store(tmp_path)
+    for spec in public_code.LONG[BY_SAMPLE].plan(DATA["cifar10"]):
+        if spec.seed == 42:
+            write_run(
+                store, spec, state="diverged" if spec.rule.name == "bp" else "finished", accuracy=0.35
+            )
+    said = come_out(public_code.points(Answers(store, DATA), BY_SAMPLE))
+    assert said == "1 of 20; 3 diverged, 16 not run (1 seed)"
+    assert public_code.seeds_told(Answers(store, DATA)) == ", 0 to 1 seed"
+
+
+def test_the_credit_that_trained_stands_beside_the_one_that_is_shown(answers, copied):
+    table = public_code.used_table(answers)
+    rules = [f"dfa{weight}" for weight in ("", ", λ = 1e-4", ", λ = 1e-2")]
+    assert [(row["rule"], row["credit"]) for row in table.rows] == [
+        (rule, credit) for rule in rules for credit in ("at its number", "that trained")
+    ]
+    assert {row["seeds"] for row in table.rows} == {1}, "over the one seed that has both"
+    asked = {
+        "dfa": "dfa+offset(use)+normalise",
+        rules[1]: "dfa+offset(use)+normalise+penalty(1e-4)",
+        rules[2]: "dfa+offset(use)+normalise+penalty(1e-2)",
+    }
+    for rule, own in asked.items():
+        (answer,) = answers.of(public_code.USED, [own])
+        (row,) = rows_of(table, rule=rule, credit="that trained")
+        assert row["exact"] == mean(answer, EXACT)
+        take(copied, public_code.USED, own, seeds=(42,))
+        (row,) = rows_of(public_code.used_table(Answers(copied, DATA)), rule=rule, credit="that trained")
+        assert (row["exact"], row["exact_gap"]) == (None, "not run")
+
+
+def test_the_figure_has_each_penalty_of_either_reading_in_its_own_place(answers, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(public_code, "draw_penalty", lambda rows, weights: drawn.update(rows))
+    public_code.figures(answers)[0].draw()
+    rules = {name: [answer.spec["rule"] for answer in row] for name, row in drawn.items()}
+    added = ("", "+penalty(1e-4)", "+penalty(1e-2)")
+    assert rules == {
+        "dfa": [str(resolve_rule(f"dfa{weight}")) for weight in added],
+        "dfa, public code": [str(resolve_rule(f"{SAMPLE_DFA}{weight}")) for weight in added],
+    }
 
 
 def test_numbers_of_the_notes_are_marked_and_stand_beside_no_number_of_the_paper():

@@ -27,7 +27,7 @@ class Normalise(Modifier):
     name = "normalise"
     citation = "rms-normalised local losses, public code of the FA paper"
     about = "any rule with a credit for each block, its credits brought to a root mean square of 1"
-    ours = "whether the mean is taken over a sample or over the batch, which the FA paper does not state"
+    ours = "whether over a sample or over the batch, which the notes of that code do not say"
     defaults = {"over": "sample"}  # noqa: RUF012
     choices = {"over": ("sample", "batch")}  # noqa: RUF012
     on_backprop = False

@@ -30,7 +30,7 @@ from walkback.studies import (
 )
 from walkback.studies.answers import Answers
 from walkback.studies.five_rule import DEEP, LAYER_0
-from walkback.studies.point import BY_SPREAD, Point
+from walkback.studies.point import BY_SPREAD, Point, own_seeds
 
 Why = Callable[[Answer], str]
 
@@ -164,7 +164,7 @@ def agreement_table(answers: Answers) -> Table:
         "with two numbers: at the batches that its public code reads they contradict each other. A clamped "
         "cosine hangs on that batch as well, and cannot be brought from one to another: ours is of 512 "
         "rows. The paper's deviation of fresh B is over draws. As its public code has it: one length for "
-        f"each sample's credit, {public_code.SEEDS_TOLD}; a dash where the code is not known. "
+        f"each sample's credit{public_code.seeds_told(answers)}; a dash where the code is not known. "
         f"{tally(points)}"
     )
     fields = tuple(column.fields[0] for column in columns)
@@ -222,5 +222,5 @@ def _point(what: str, answer: Answer, measure: Measure, why: Why, row: str = "")
     row = row or what.split(",")[0]
     number = published(row, measure.paper)
     assert number is not None, (row, measure.paper)
-    answer = answer if number.seed is None else answer.of_seeds({number.seed})
-    return Point(what if row in what else f"{row}: {what}", number, answer, measure, why(answer))
+    own = own_seeds(answer, number)
+    return Point(what if row in what else f"{row}: {what}", number, own, measure, why(own))

@@ -30,7 +30,7 @@ from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, NET, PAPER_EPOCHS, SHORT_EPOCHS, recipe
 from walkback.studies.effect import seeds_of
 from walkback.studies.five_rule import RULE
-from walkback.studies.point import Point
+from walkback.studies.point import Point, own_seeds
 from walkback.studies.printed import printed
 from walkback.studies.study import SEEDS, Arm, Study
 
@@ -79,7 +79,7 @@ def tables(answers: Answers) -> list[Table]:
 def offset_table(answers: Answers) -> Table:
     """The nets of Table 2 and the weaker penalty, in each reading."""
     lines = [
-        Line({**_label(row, reading), **_depth(row, answer)}, answer, row)
+        Line({**_label(row, reading), **depth_of(row, answer)}, answer, row)
         for row in ROWS
         for reading in READINGS
         for answer in [read_as(answers, row, reading)]
@@ -99,15 +99,19 @@ def layers_table(answers: Answers) -> Table:
     lines = [
         Line(_label(row, reading), read_as(answers, row, reading)) for row in ROWS for reading in READINGS
     ]
-    stem = Measure("layer 0, cosine", "cosine_0", at_layer("alignment.cosine@1", 0), words.cosine)
     caption = (
         "The same layer by layer: the exact cosine, of all 512 rows, and of the deep layers its two-sided "
         "rank p under 199 draws of fresh feedback on the first 128, seed by seed; .005 is the least there "
         "is."
     )
-    return measured_table("offset-layers", caption, lines, LEAD, (stem, *five_rule.BY_LAYER))
+    return measured_table("offset-layers", caption, lines, LEAD, (*COSINES, *RANKS))
 
 
+COSINES = (
+    Measure("layer 0, cosine", "cosine_0", at_layer("alignment.cosine@1", 0), words.cosine),
+    *five_rule.BY_LAYER[: five_rule.DEPTH],
+)
+RANKS = five_rule.BY_LAYER[five_rule.DEPTH :]
 LEAD = (
     RULE,
     Column("block l learns by", ("by",), numeric=False),
@@ -120,7 +124,7 @@ def _label(row: str, reading: str) -> Row:
     return {"rule": row, "by": by, "shown": shown}
 
 
-def _depth(row: str, answer: Answer) -> Row:
+def depth_of(row: str, answer: Answer) -> Row:
     """A gain is that of whole runs over their baselines."""
     if row == FIRST:
         return {**penalty.gain_of(None, words.MISSING), "verdict": ""}
@@ -141,8 +145,7 @@ OFF_BY_ONE = "With an index that is off by one (blocks learn by the credit of th
 def point_of(answers: Answers, row: str, reading: str, measure: Measure, paper_row: str = "") -> Point:
     paper = published(paper_row or row, measure.paper)
     assert paper is not None, (row, measure.paper)
-    answer = read_as(answers, row, reading)
-    return Point(row, paper, answer if paper.seed is None else answer.of_seeds({paper.seed}), measure)
+    return Point(row, paper, own_seeds(read_as(answers, row, reading), paper), measure)
 
 
 def points(answers: Answers, reading: str) -> list[Point]:

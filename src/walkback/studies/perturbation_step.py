@@ -44,6 +44,7 @@ FIXED_CEILING = Measure(
     "its ceiling", "fixed_ceiling", deep_mean("perturbation.ceiling_compat@1"), words.cosine
 )
 MOVED = Measure("rows it moves", "moved", deep_mean("perturbation.moved_compat@1"))
+LEAST_CEILING = 0.05  # of 128 rows and 32 directions noise alone reads about .016
 MEASURES = [RHO, CEILING, FIXED, FIXED_CEILING, MOVED, replace(STATE, paper="")]
 
 
@@ -72,6 +73,14 @@ def with_both(answer: Answer) -> Answer:
     return answer.of_seeds(seeds) if seeds else answer
 
 
+def by_fixed_step(point: Point) -> Point:
+    """A number of ρ as the fixed step reads it: nothing, where it does not even read the gradient."""
+    ceiling = mean(point.answer, FIXED_CEILING)
+    lost = ceiling is not None and ceiling < LEAST_CEILING
+    void = f"no reading: of the exact gradient the same step reads {words.cosine(ceiling)}" if lost else ""
+    return replace(point, measure=FIXED, void=void)
+
+
 def statement(answer: Answer, paper: Published) -> str:
     """What a fixed step makes of our ρ, and whether that is the paper's."""
     both = with_both(answer)
@@ -80,7 +89,7 @@ def statement(answer: Answer, paper: Published) -> str:
         gap = over_seeds("fixed", both, FIXED.read)["fixed_gap"]
         hint = f" (walkback audit {STUDY.name} decides it)" if "not measured" in gap else ""
         return f"By a fixed step ρ is {gap}{hint}."
-    standing = Point("", paper, both, FIXED).standing
+    standing = by_fixed_step(Point("", paper, both, FIXED)).standing
     return (
         "By a step of 1e-3 whatever ‖h‖ is, along the same directions, ρ is "
         f"{words.cosine(fixed)} instead of {words.cosine(usual)}, and that of the exact gradient "

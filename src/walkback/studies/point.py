@@ -14,7 +14,10 @@ from walkback.report.table import Row
 
 @dataclass(frozen=True)
 class Point:
-    """One number of the paper beside ours, and what is known about why they differ."""
+    """One number of the paper beside ours, and what is known about why they differ.
+
+    `void` says why what was read is no reading at all, where it is none.
+    """
 
     what: str
     paper: Published
@@ -22,6 +25,7 @@ class Point:
     measure: Measure
     why: str = ""
     comparable: bool = True
+    void: str = ""
 
     @property
     def measured(self) -> str:
@@ -42,6 +46,8 @@ class Point:
             return "not a reproduction"
         if self.answer.diverged:
             return f"diverged in {self.answer.diverged} of {len(self.answer.runs)} seeds"
+        if self.void:
+            return self.void
         said = compare(self.paper, row["value_median" if self.paper.rough else "value"], row["value_sd"])
         return f"{said}{self._seeds_apart}" if self.paper.rough and said == AGREES else said
 
@@ -55,7 +61,8 @@ class Point:
     @property
     def judged(self) -> bool:
         """Whether there is a number of ours that can be held against the paper's."""
-        return not self._row["value_gap"] and not self.answer.diverged and UNJUDGED not in self.standing
+        said = self.standing
+        return not (self._row["value_gap"] or self.answer.diverged or self.void or UNJUDGED in said)
 
     @property
     def agrees(self) -> bool:
@@ -76,6 +83,11 @@ class Point:
         if value is None or self.paper.rows is None:
             return value
         return value * self.answer.batch / self.paper.rows
+
+
+def own_seeds(answer: Answer, paper: Published) -> Answer:
+    """The runs that stand beside a number: those of the seed that it names, where it names one."""
+    return answer if paper.seed is None else answer.of_seeds({paper.seed})
 
 
 AGREES = "agrees"

@@ -68,7 +68,8 @@ def statement(answers: Answers) -> str:
     said = f"The weak penalty: under {weak.name} ‖h_L‖ is {_told(weak)}"
     said += f"; without the penalty {_told(without)}." if without.runs else "."
     ran = [(told, answer) for told, answer in changed if mean(answer, EXACT) is not None]
-    return f"{said} {_nearest(ran)}" if ran else said
+    shifted = "Where an index is off, the credit that is read at a layer is not the one that trained it."
+    return f"{said} {_nearest(ran)} {shifted}" if ran else said
 
 
 def _told(answer: Answer) -> str:
