@@ -14,6 +14,7 @@ from walkback.rules import resolve_rule
 from walkback.store import Store
 from walkback.studies import (
     agreement,
+    as_coded,
     border,
     encoding,
     findings,
@@ -89,8 +90,7 @@ def test_the_results_in_short_are_told_from_the_runs_and_name_what_was_not_run(c
     weak, strong = (answers.one(border.SHORT, rule).verdict for rule in penalty.RULES["dfa"][1:])
     assert f"mean colour {strong} and {weak}, in" in told["DFA with a penalty on its branches"]
     by_sample, ours = (
-        come_out(public_code.points(answers, reading))
-        for reading in (public_code.BY_SAMPLE, public_code.OURS)
+        come_out(as_coded.points(answers, reading)) for reading in (public_code.BY_SAMPLE, public_code.OURS)
     )
     coded = told["as its public code has it"]
     assert coded.endswith(f"come out: {by_sample}; as we read the paper, {ours}.")

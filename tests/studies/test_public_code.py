@@ -14,7 +14,7 @@ from walkback.report.answer import ACCURACY, CLAMPED, EXACT, RHO, STATE
 from walkback.report.published import NOTES, NUMBERS, published
 from walkback.rules import resolve_rule
 from walkback.store import Store
-from walkback.studies import agreement, findings, offset, penalty, public_code, stem
+from walkback.studies import agreement, as_coded, findings, five_rule, offset, penalty, public_code, stem
 from walkback.studies.answers import Answers
 from walkback.studies.effect import mean
 from walkback.studies.paper import published_table
@@ -103,10 +103,10 @@ def test_a_number_of_the_paper_is_told_with_what_the_public_code_gives_of_it(ans
     number = published("bp", "accuracy")
     assert number is not None
     coded = public_code.read_as(answers, "bp", BY_SAMPLE)
-    said = public_code.statement(answers, "bp", ACCURACY)
+    said = as_coded.statement(answers, "bp", ACCURACY)
     assert said.startswith(f"As in the paper's public code: {words.share(mean(coded, ACCURACY))} ± ")
     assert said.count("(3 seeds)") == 1, "backprop has no credit to give a length"
-    both = public_code.statement(answers, "frozen", ACCURACY)
+    both = as_coded.statement(answers, "frozen", ACCURACY)
     for reading, shown in ((BY_SAMPLE, " ± "), (BY_BATCH, " (1 seed)")):
         own = mean(public_code.read_as(answers, "frozen", reading), ACCURACY)
         assert f"{reading}: {words.share(own)}{shown}" in both
@@ -114,30 +114,30 @@ def test_a_number_of_the_paper_is_told_with_what_the_public_code_gives_of_it(ans
     assert said in told
     take(copied, public_code.LONG[BY_SAMPLE], "bp")
     fewer = Answers(copied, DATA)
-    assert "not run (walkback audit public-code decides it)" in public_code.statement(fewer, "bp", ACCURACY)
-    assert public_code.statement(answers, "ep", ACCURACY) == "", "its EP is not known"
+    assert "not run (walkback audit public-code decides it)" in as_coded.statement(fewer, "bp", ACCURACY)
+    assert as_coded.statement(answers, "ep", ACCURACY) == "", "its EP is not known"
 
 
 def test_a_number_of_one_seed_is_told_of_that_seed(answers):
-    said = public_code.statement(answers, "dfa", public_code.five_rule.LAYER_0)
+    said = as_coded.statement(answers, "dfa", five_rule.LAYER_0)
     own = public_code.read_as(answers, "dfa", BY_SAMPLE).of_seeds({42})
-    assert said.count("(1 seed)") == 2 and words.cosine(mean(own, public_code.five_rule.LAYER_0)) in said
+    assert said.count("(1 seed)") == 2 and words.cosine(mean(own, five_rule.LAYER_0)) in said
 
 
 def test_rho_is_read_by_the_step_of_whoever_reads_it(answers):
     by_step = {
-        reading: {p.measure for p in public_code.points(answers, reading) if p.paper.quantity == "rho"}
+        reading: {p.measure for p in as_coded.points(answers, reading) if p.paper.quantity == "rho"}
         for reading in READINGS
     }
     assert by_step == {OURS: {RHO}, BY_SAMPLE: {FIXED}, BY_BATCH: {FIXED}}
     strong = public_code.read_as(answers, offset.STRONG, BY_SAMPLE)
-    said = public_code.statement(answers, offset.STRONG, RHO)
+    said = as_coded.statement(answers, offset.STRONG, RHO)
     assert words.cosine(mean(strong, FIXED)) in said != words.cosine(mean(strong, RHO))
     assert mean(strong, FIXED) != mean(strong, RHO)
 
 
 def test_all_readings_are_held_against_the_same_numbers(answers):
-    ours, *others = (public_code.points(answers, reading) for reading in READINGS)
+    ours, *others = (as_coded.points(answers, reading) for reading in READINGS)
     assert all([p.paper for p in ours] == [p.paper for p in other] for other in others)
     assert {point.paper.row for point in ours} == {*ASKED} - {offset.WEAK}, "the paper prints no more"
     assert not any(point.paper in NOTES for other in others for point in other)
@@ -154,14 +154,14 @@ def test_a_step_that_does_not_read_the_gradient_reads_nothing(tmp_path):
     store = Store(tmp_path)
     for spec in public_code.DFA[BY_SAMPLE].plan(DATA["cifar10"]):
         write_run(store, spec, fixed=0.0, ceiling=0.0)
-    points = public_code.points(Answers(store, DATA), BY_SAMPLE)
+    points = as_coded.points(Answers(store, DATA), BY_SAMPLE)
     (late,) = [p for p in points if (p.paper.row, p.paper.quantity) == (offset.LAST, "rho")]
     assert late.standing == "no reading: of the exact gradient the same step reads 0.000"
     assert not (late.judged or late.agrees or late.near)
     for spec in public_code.DFA[BY_SAMPLE].plan(DATA["cifar10"]):
         shutil.rmtree(store.path / spec.name)
         write_run(store, spec, fixed=0.0, ceiling=0.2)
-    points = public_code.points(Answers(store, DATA), BY_SAMPLE)
+    points = as_coded.points(Answers(store, DATA), BY_SAMPLE)
     (late,) = [p for p in points if (p.paper.row, p.paper.quantity) == (offset.LAST, "rho")]
     assert late.standing == "differs by −0.002"
 
@@ -173,9 +173,9 @@ def test_what_did_not_run_diverged_or_cannot_be_judged_is_counted_apart(tmp_path
             write_run(
                 store, spec, state="diverged" if spec.rule.name == "bp" else "finished", accuracy=0.35
             )
-    said = come_out(public_code.points(Answers(store, DATA), BY_SAMPLE))
+    said = come_out(as_coded.points(Answers(store, DATA), BY_SAMPLE))
     assert said == "1 of 20; 3 diverged, 16 not run (1 seed)"
-    assert public_code.seeds_told(Answers(store, DATA)) == ", 0 to 1 seed"
+    assert as_coded.seeds_told(Answers(store, DATA)) == ", 0 to 1 seed"
 
 
 def test_the_credit_that_trained_stands_beside_the_one_that_is_shown(answers, copied):
@@ -197,6 +197,24 @@ def test_the_credit_that_trained_stands_beside_the_one_that_is_shown(answers, co
         take(copied, public_code.USED, own, seeds=(42,))
         (row,) = rows_of(public_code.used_table(Answers(copied, DATA)), rule=rule, credit="that trained")
         assert (row["exact"], row["exact_gap"]) == (None, "not run")
+
+
+def test_what_the_credit_that_trained_has_at_the_first_layer_is_told_beside_what_is_shown(tmp_path):
+    store = Store(tmp_path)
+    shown, used = f"{SAMPLE_DFA}+penalty(1e-4)", "dfa+offset(use)+normalise+penalty(1e-4)"
+    for arm, rule, cosine in (
+        (public_code.PENALISED[BY_SAMPLE], shown, -0.07),
+        (public_code.USED, used, 0.33),
+    ):
+        for spec in arm.plan(DATA["cifar10"]):
+            if str(spec.rule) == str(resolve_rule(rule)):
+                write_run(store, spec, cosine=cosine)
+    said = as_coded.hidden_by_the_index(Answers(store, DATA))
+    assert "layer 1 is −0.070 as it is shown and +0.330 as it trained" in said
+    assert "(1 seed, above fresh feedback in" in said, "over the seed that has both"
+    take(store, public_code.USED, used, seeds=(42,))
+    gone = as_coded.hidden_by_the_index(Answers(store, DATA))
+    assert gone == "What the credit has that trained: not run (walkback audit public-code)."
 
 
 def test_the_figure_has_each_penalty_of_either_reading_in_its_own_place(answers, monkeypatch):

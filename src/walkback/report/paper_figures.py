@@ -322,11 +322,11 @@ def _dress_rows(axis: Axes, title: str, names: Sequence[str], *, log: bool) -> N
 
 
 def _mark_limit(axis: Axes, value: float, label: str) -> None:
-    """A grey upright line where a detector fires, named along it."""
+    """A grey upright line where a detector fires, named along its foot, where rows that break are rare."""
     axis.axvline(value, **_LIMIT)
     where = axis.get_xaxis_transform()
-    style: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "top", "fontsize": 6, "color": _GREY}
-    axis.text(value, 0.98, label, transform=where, zorder=1.5, **style)
+    style: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "bottom", "fontsize": 6, "color": _GREY}
+    axis.text(value, 0.02, label, transform=where, zorder=1.5, **style)
 
 
 def _dots(axis: Axes, place: float, row: Answer, measure: Measure, whose: str = "") -> None:

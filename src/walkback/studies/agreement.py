@@ -20,6 +20,7 @@ from walkback.report.answer import (
 from walkback.report.published import published
 from walkback.report.table import Column, Row, Table
 from walkback.studies import (
+    as_coded,
     bridges_and_ep,
     controls,
     five_rule,
@@ -115,7 +116,7 @@ def points_of(answers: Answers) -> list[Point]:
 
 def _as_coded(answers: Answers, point: Point) -> Point:
     """With what the paper's public code gives of the same number, where it has one."""
-    coded = public_code.statement(answers, point.paper.row, point.measure)
+    coded = as_coded.statement(answers, point.paper.row, point.measure)
     return replace(point, why=f"{point.why} {coded}".strip())
 
 
@@ -164,7 +165,7 @@ def agreement_table(answers: Answers) -> Table:
         "with two numbers: at the batches that its public code reads they contradict each other. A clamped "
         "cosine hangs on that batch as well, and cannot be brought from one to another: ours is of 512 "
         "rows. The paper's deviation of fresh B is over draws. As its public code has it: one length for "
-        f"each sample's credit{public_code.seeds_told(answers)}; a dash where the code is not known. "
+        f"each sample's credit{as_coded.seeds_told(answers)}; a dash where the code is not known. "
         f"{tally(points)}"
     )
     fields = tuple(column.fields[0] for column in columns)
@@ -173,7 +174,7 @@ def agreement_table(answers: Answers) -> Table:
 
 def _coded(answers: Answers, point: Point) -> Row:
     """The same number as the paper's public code gives it, where that has one."""
-    same = public_code.point_of(answers, point.paper.row, point.measure, public_code.BY_SAMPLE)
+    same = as_coded.point_of(answers, point.paper.row, point.measure, public_code.BY_SAMPLE)
     if same is None:
         return {"coded": words.MISSING, "coded_standing": words.MISSING}
     return {"coded": same.measured, "coded_standing": same.standing}

@@ -23,6 +23,7 @@ from walkback.report.answer import (
 from walkback.report.published import SEEDS, published
 from walkback.report.table import Column, Table
 from walkback.studies import (
+    as_coded,
     border,
     controls,
     encoding,
@@ -31,7 +32,6 @@ from walkback.studies import (
     penalty,
     penalty_reduction,
     pixels,
-    public_code,
     stem,
     weak_penalty,
 )
@@ -353,7 +353,8 @@ def _outside(answer: Answer, layers: Sequence[int]) -> str:
 
 FINDINGS: dict[str, Callable[[Answers], str]] = {
     "EP in the paper": lambda answers: ep_against_frozen(),
-    "the public code": public_code.finding,
+    "the public code": as_coded.finding,
+    "what an index hides": as_coded.hidden_by_the_index,
     "layer 1": first_deep_layer,
     "readings of the penalty": penalty_readings,
     "layers of the penalised net": penalty_layers,

@@ -27,17 +27,14 @@ from walkback.report.answer import (
 )
 from walkback.report.document import Drawing
 from walkback.report.paper_figures import draw_penalty, figure_text
-from walkback.report.published import FIRST_FIRING, published
+from walkback.report.published import FIRST_FIRING
 from walkback.report.table import Column, Table
-from walkback.studies import controls, five_rule, offset, penalty, stem, temporal_replay
+from walkback.studies import five_rule, offset, penalty, stem, temporal_replay
 from walkback.studies.answers import Answers
 from walkback.studies.cifar10 import DATA, PAPER_EPOCHS, SHORT_EPOCHS, recipe
 from walkback.studies.controls import ALPHA, outside
-from walkback.studies.effect import seeds_of
 from walkback.studies.five_rule import RULE
-from walkback.studies.perturbation_step import FIXED, FIXED_CEILING, by_fixed_step
-from walkback.studies.point import Point, own_seeds
-from walkback.studies.printed import come_out, printed
+from walkback.studies.perturbation_step import FIXED, FIXED_CEILING
 from walkback.studies.study import SEEDS, Arm, Study
 
 NET = "near-identity"
@@ -227,12 +224,10 @@ def used_table(answers: Answers) -> Table:
     """What is read at a layer beside what its block learned by: is no direction the rule's, or an index?"""
     lines = []
     for weight in ("", *PENALTIES.values()):
-        added = f"+penalty({weight})" if weight else ""
-        arm = (PENALISED if weight else ONE_BY_ONE)[BY_SAMPLE]
-        shown = answers.one(arm, f"{CREDITS[BY_SAMPLE]}{added}")
-        used = answers.one(USED, f"{AS_USED}{added}")
-        for which, answer in (("at its number", shown.beside(used)), ("that trained", used)):
-            rule = f"dfa{f', λ = {weight}' if weight else ''}"
+        rule = f"dfa{f', λ = {weight}' if weight else ''}"
+        for which, answer in zip(
+            ("at its number", "that trained"), shown_and_used(answers, weight), strict=True
+        ):
             beyond = outside(answer, range(1, five_rule.DEPTH + 1))
             lines.append(Line({"rule": rule, "credit": which, "outside": beyond}, answer))
     caption = (
@@ -244,6 +239,14 @@ def used_table(answers: Answers) -> Table:
     lead = (RULE, Column("credit", ("credit",), numeric=False))
     tail = (Column("beyond fresh feedback", ("outside",), numeric=False),)
     return measured_table("public-code-used", caption, lines, lead, (*offset.COSINES, EXACT), tail)
+
+
+def shown_and_used(answers: Answers, weight: str) -> tuple[Answer, Answer]:
+    """One training, diagnosed by the credit that the code shows at a layer and by the one that trained."""
+    added = f"+penalty({weight})" if weight else ""
+    shown = answers.one((PENALISED if weight else ONE_BY_ONE)[BY_SAMPLE], f"{CREDITS[BY_SAMPLE]}{added}")
+    used = answers.one(USED, f"{AS_USED}{added}")
+    return shown.beside(used), used
 
 
 def firing_table(answers: Answers) -> Table:
@@ -316,74 +319,6 @@ def _over_the_same_stem(answers: Answers, row: str, answer: Answer, reading: str
     depth = stem.worth_of(answer, same)
     unknown = "not on the same seeds" if depth is None else "not known"
     return penalty.GAIN.cell(penalty.gain_of(depth, answer.gap or same.gap or unknown))
-
-
-def statement(answers: Answers, row: str, measure: Measure) -> str:
-    """What the public code's readings give of a number of the paper; empty where there is none."""
-    points = {
-        name: point_of(answers, row, measure, reading)
-        for name, reading in readings_of(row).items()
-        if reading != OURS
-    }
-    told = [f"{name}: {_standing(point)}" for name, point in points.items() if point is not None]
-    return f"As in the paper's {'; '.join(told)}." if told else ""
-
-
-def point_of(answers: Answers, row: str, measure: Measure, reading: str) -> Point | None:
-    """A number of the paper beside what a reading of its public code gives; None where that has no such
-    row. The fresh feedback of the notes is that of the penalised net."""
-    paper = published(row, measure.paper)
-    row = offset.STRONG if row == controls.FRESH else row
-    if paper is None or row not in ("dfa", *ROWS):
-        return None
-    return _as_it_reads(Point(row, paper, own_seeds(read_as(answers, row, reading), paper), measure))
-
-
-def _standing(point: Point) -> str:
-    if not point.answer.runs:
-        return f"{point.answer.gap} (walkback audit {STUDY.name} decides it)"
-    return f"{point.measured} ({seeds_of(point.answer)}), {point.standing}"
-
-
-def points(answers: Answers, reading: str) -> list[Point]:
-    """Every number that the paper prints of backprop, DFA and frozen blocks, in one reading."""
-    rows = ("dfa", *ROWS)
-    found = printed(lambda row: read_as(answers, row, reading) if row in rows else None)
-    return found if reading == OURS else list(map(_as_it_reads, found))
-
-
-def _as_it_reads(point: Point) -> Point:
-    """ρ by the public code's own step."""
-    return by_fixed_step(point) if point.measure is RHO else point
-
-
-def seeds_told(answers: Answers) -> str:
-    """`, 3 seeds`, or how many of its numbers have how many."""
-    counts = sorted(
-        {len(point.answer.runs) for point in points(answers, BY_SAMPLE) if not point.paper.seed}
-    )
-    many = " to ".join(dict.fromkeys((str(counts[0]), str(counts[-1]))))
-    return f", {many} seed{'s' * (counts[-1] != 1)}"
-
-
-def finding(answers: Answers) -> str:
-    """How many of the paper's numbers come out in each reading, and which do not in the nearest."""
-    told = "; ".join(f"{reading}: {come_out(points(answers, reading))}" for reading in READINGS)
-    count = len(points(answers, OURS))
-    apart = [
-        f"{point.what}, {point.measure.header} ({point.standing})"
-        for point in points(answers, BY_SAMPLE)
-        if point.judged and not (point.agrees or point.near)
-    ]
-    left = f" By sample these do not: {'; '.join(apart)}." * bool(apart)
-    return (
-        f"Of the {count} numbers that the paper prints of backprop, DFA and frozen blocks, so many come "
-        f"out as we read the paper and as its public code has it. {told}.{left} The code was read after "
-        "ours had missed the numbers. Its notes say rms-normalised, and not whether by sample or by batch: "
-        "by sample was given three seeds, and by batch one, because its first runs came nearer, which is a "
-        "choice by outcome. That the penalty is summed over features is our reading. ρ is read by the step "
-        "of each."
-    )
 
 
 STUDY = Study(

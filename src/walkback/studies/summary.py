@@ -6,7 +6,7 @@ from walkback.report import words
 from walkback.report.answer import ACCURACY, EXACT, STATE, Answer, Measure, over_seeds, spread_column
 from walkback.report.published import published
 from walkback.report.table import Column, Table
-from walkback.studies import border, bridges_and_ep, five_rule, offset, penalty, public_code, stem
+from walkback.studies import as_coded, border, bridges_and_ep, five_rule, offset, penalty, public_code, stem
 from walkback.studies.agreement import points_of, tally
 from walkback.studies.answers import Answers
 from walkback.studies.effect import mean
@@ -71,7 +71,7 @@ def _own_worth(answers: Answers) -> str:
 
 
 def _coming_out(answers: Answers, reading: str) -> str:
-    return come_out(public_code.points(answers, reading))
+    return come_out(as_coded.points(answers, reading))
 
 
 def _reached(answer: Answer) -> str:
