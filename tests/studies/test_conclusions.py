@@ -108,7 +108,7 @@ def test_the_results_in_short_are_told_from_the_runs_and_name_what_was_not_run(c
 def test_what_the_weak_penalty_does_is_told_or_said_not_to_have_been_run(copied, answers):
     weak = penalty.RULES["dfa"][1]
     said = weak_penalty.statement(answers)
-    assert "under dfa+penalty(0.0001) ‖h_L‖ is" in said and "without the penalty" in said
+    assert said.startswith("Under dfa+penalty(0.0001) ‖h_L‖ is") and "without the penalty" in said
     take(copied, penalty.ARM, "dfa")
     assert "without the penalty" not in weak_penalty.statement(Answers(copied, DATA))
     take(copied, penalty.ARM, weak)

@@ -155,18 +155,11 @@ def agreement_table(answers: Answers) -> Table:
         for point in points
     )
     caption = (
-        "All of the paper's numbers beside ours. Agrees: within two of the paper's standard deviations "
-        "over seeds, or within a factor of three of an order of magnitude (by the median seed), or inside "
-        "a range, or near what is given as about. Within our own spread: only within two deviations of "
-        "both together, which is no agreement, for the wider ours is, the more lies in it. The paper's "
-        "deviations are of a population (n), as the notes of its code say, ours of a sample (n − 1), 1.22 "
-        "times as wide for three seeds. Not all numbers weigh the same: backprop's Γ and the mean over "
-        "fresh B would come out of almost any run, and ‖g_L‖ of converged DFA stands twice in the paper, "
-        "with two numbers: at the batches that its public code reads they contradict each other. A clamped "
-        "cosine hangs on that batch as well, and cannot be brought from one to another: ours is of 512 "
-        "rows. The paper's deviation of fresh B is over draws. As its public code has it: one length for "
-        f"each sample's credit{as_coded.seeds_told(answers)}; a dash where the code is not known. "
-        f"{tally(points)}"
+        "All of the paper's numbers beside ours, and beside what its public code gives with one length for "
+        f"each sample's credit{as_coded.seeds_told(answers)} (a dash: that is not known). Agrees: within "
+        "two of the paper's deviations over seeds, a factor of three of an order of magnitude (by the "
+        "median seed), a range, or .02 of what is given as about. Within our own spread: only within two "
+        f"deviations of both together, which is no agreement. {tally(points)}"
     )
     fields = tuple(column.fields[0] for column in columns)
     return Table("agreement", caption, columns, fields, rows)

@@ -95,7 +95,7 @@ def hidden_by_the_index(answers: Answers) -> str:
 def finding(answers: Answers) -> str:
     """How many of the paper's numbers come out in each reading, and which do not in the nearest."""
     told = "; ".join(f"{reading}: {come_out(points(answers, reading))}" for reading in READINGS)
-    count = len(points(answers, OURS))
+    count = f"{len(points(answers, OURS))} numbers (without fresh B)"
     apart = [
         f"{point.what}, {point.measure.header} ({point.standing})"
         for point in points(answers, BY_SAMPLE)
@@ -103,7 +103,7 @@ def finding(answers: Answers) -> str:
     ]
     left = f" By sample these do not: {'; '.join(apart)}." * bool(apart)
     return (
-        f"Of the {count} numbers that the paper prints of backprop, DFA and frozen blocks, so many come "
+        f"Of the {count} that the paper prints of backprop, DFA and frozen blocks, so many come "
         f"out as we read the paper and as its public code has it. {told}.{left} The code was read after "
         "ours had missed the numbers. Its notes say rms-normalised, and not whether by sample or by batch: "
         "by sample was given three seeds, and by batch one, because its first runs came nearer, which is a "

@@ -121,7 +121,8 @@ def changes_table(answers: Answers) -> Table:
     rows = [row for rule in OF_RULE for row in _rows(rule, OF_RULE[rule](answers))]
     caption = (
         "What one change alone is worth to an accuracy of Table 1, over the seeds that have it and its "
-        "counterpart. Gives the paper's number: by the measure of the table above, where the same seeds "
+        "counterpart. Gives the paper's number: by the measure of the table agreement, where the same "
+        "seeds "
         "do not have it without the change. What the public code has is more than one change for DFA and "
         "frozen blocks; of DFA the table public-code-steps takes it apart. A solver that settles sweeps "
         "from the forward pass and nudges with both signs; a hurried one takes ten steps of descent from "

@@ -93,12 +93,12 @@ def summary(controls: Sequence[Control], paper: Published) -> str:
         by.setdefault(giving(control, paper), []).append(control)
     said = []
     if YES in by:
-        said.append(f"What gives the paper's number alone: {_listed(by[YES])}.")
+        said.append(f"What gives the paper's number, each by itself: {_listed(by[YES])}.")
     if IDLE in by:
         said.append(f"With {_listed(by[IDLE])} the same seeds agree, as they do without.")
     if not said:
         which = "these changes" if len(ran) == len(controls) else "those that were run"
-        near = f"; {BY_SPREAD}, {_listed(by[NEAR])} does" if NEAR in by else ""
+        near = f"; {BY_SPREAD} of it: {_listed(by[NEAR])}" if NEAR in by else ""
         said.append(f"None of {which} gives the paper's number{near}.")
     return " ".join(said)
 

@@ -60,13 +60,16 @@ def ep_against_frozen() -> str:
     ep, frozen = published("ep", "accuracy"), published("frozen", "accuracy")
     assert ep is not None and frozen is not None and ep.sd is not None and frozen.sd is not None
     gain = ep.value - frozen.value
-    reach = T_975 * math.hypot(ep.sd, frozen.sd) / math.sqrt(SEEDS)
-    low, high = map(words.points, (gain - reach, gain + reach))
+    sample, population = (
+        f"[{words.points(gain - reach)}, {words.points(gain + reach)}]"
+        for seeds in (SEEDS, SEEDS - 1)
+        for reach in [T_975 * math.hypot(ep.sd, frozen.sd) / math.sqrt(seeds)]
+    )
     return (
         f"The paper's EP ({ep.text}) lies under its own frozen blocks ({frozen.text}), by "
         f"{words.points(-gain).lstrip('+')} pp: the point rule of D3 fires on a row that the paper calls "
-        f"trustworthy. Over its three seeds the gain lies in [{low}, {high}] pp (95 %), which leaves it "
-        "INCONCLUSIVE."
+        f"trustworthy. Over its three seeds the gain lies in {sample} pp (95 %), or in {population} if "
+        "its deviations are of a population, as the notes of its code say; either leaves it INCONCLUSIVE."
     )
 
 
@@ -177,8 +180,8 @@ def stem_effect(answers: Answers) -> str:
         said = "" if depth is None else f" pp (D3 {words.fires(depth)})"
         told.append(f"a stem trained by {name}, {epochs} epochs: {shown}{said}")
     return (
-        "Whether DFA's blocks are worth training depends on what stem they are compared on. Gain over "
-        f"frozen blocks on the same stem: {'; '.join(told)}."
+        "What DFA's blocks gain over frozen ones hangs on the stem that both stand on, and on who trained "
+        f"it: {'; '.join(told)}."
     )
 
 
@@ -235,7 +238,7 @@ def _coming_out(answers: Answers, arm: Arm, with_which: str, values: tuple[str, 
     known = words.listed([rule for rule in arm.rules if published(rule, ACCURACY.paper)])
     sides = [(name, _after_long(answers, arm, side)) for side, name in enumerate(values)]
     agreeing = "; ".join(
-        f"{name}: {come_out(points)}, of accuracies {words.listed(_accuracies(points))}"
+        f"{name}: {come_out(points)}; accuracies among them: {words.listed(_accuracies(points))}"
         for name, points in sides
     )
     return (
@@ -324,7 +327,8 @@ def status_quo(answers: Answers) -> str:
     if not told:
         return "No rule is trusted by the status quo whose mean Γ is not above zero."
     return (
-        "A positive Γ in two thirds of the seeds is all that the status quo asks, and noise gives that: "
+        "Beside an accuracy above chance the status quo asks only for a positive Γ, each in two thirds of "
+        "the seeds, and noise gives that Γ: "
         f"{'; '.join(told)}."
     )
 

@@ -73,8 +73,8 @@ def show_gain(gain: float | None, low: float | None, high: float | None, gap: st
 GAIN = Column("gain over frozen", ("gain", "gain_low", "gain_high", "gain_gap"), show_gain, "pp")
 DEPTH = (GAIN, Column("verdict", ("verdict",), numeric=False))
 INTERVAL = (
-    f"A gain has its {100 * (1 - 2 * Thresholds().alpha):g} % interval, over seeds and items; of one or "
-    "two seeds it is over items alone, and the point decides."
+    f"A gain has its {100 * (1 - 2 * Thresholds().alpha):g} % interval, over seeds and test images; of "
+    "one or two seeds it is over images alone, and the point decides."
 )
 
 

@@ -148,9 +148,9 @@ def rules_table(answers: Answers) -> Table:
     caption = (
         "Table 1 as the paper's public code has it. Its block has no expansion and begins with small "
         "weights; the frozen blocks that its DFA is compared with have a stem that learned by DFA. Its "
-        "credits are rms-normalised; its notes do not say whether by sample or by batch, to one length for "
-        "each. Rules are judged against the last row, frozen blocks with all else trained by backprop, as "
-        f"everywhere here. {penalty.INTERVAL}"
+        "credits are rms-normalised; its notes do not say whether each sample is given one length, or each "
+        "batch. Rules of the public code are judged against the last row, ours against the row frozen, "
+        f"ours: both have all else trained by backprop. {penalty.INTERVAL}"
     )
     measures = [ACCURACY, GAMMA, STATE, REFERENCE, five_rule.LAYER_0, five_rule.DEEP]
     return measured_table("public-code-rules", caption, lines, (RULE, READ), measures, five_rule.JUDGED)
@@ -190,7 +190,8 @@ def nets_table(answers: Answers) -> Table:
         for worth in [_over_the_same_stem(answers, row, answer, reading)]
     ]
     caption = (
-        "Table 2 and the weak penalty as the paper's public code has them. Numbers marked so are from the "
+        "Table 2 and the weak penalty as the paper's public code has them. Numbers marked (notes) are "
+        "from the "
         "notes of its commits; the paper does not print them. The second gain is that over frozen blocks "
         "under a stem that learned by the same credit. No gain is given for the first epoch. ‖h_0‖ is made "
         "by the stem, which no penalty holds. ρ stands by our step and by that of the public code, which "
@@ -233,7 +234,8 @@ def used_table(answers: Answers) -> Table:
     caption = (
         f"The same training, by sample, {SHORT_EPOCHS} epochs, diagnosed in two ways: by the credit that "
         "the public code shows at a layer, and by the one that trained the block which makes that layer. "
-        "Exact cosines; beyond fresh feedback: in how many layers the credit lies above or below 199 draws "
+        "At its number: as it is shown. Exact cosines; beyond fresh feedback: in how many layers the "
+        "credit lies above or below 199 draws "
         f"of it, p ≤ {ALPHA:g} two-sided."
     )
     lead = (RULE, Column("credit", ("credit",), numeric=False))
@@ -264,7 +266,7 @@ def firing_table(answers: Answers) -> Table:
     caption = (
         "The epoch in which each detector first fires on DFA, seed by seed, beside that in the notes of "
         "the public code. They read D2 off a mean-reduced ‖g_L‖ and do not say over how many rows; ours is "
-        "r/128."
+        "r/128. In brackets, where it is another: the epoch from which it fires to the end."
     )
     fields = tuple(field for column in columns for field in column.fields)
     shown = tuple({field: row[field] for field in fields} for row in rows)
@@ -325,7 +327,8 @@ STUDY = Study(
     "public-code",
     "Which of the paper's numbers come of what its public code does and the paper does not state?",
     (*(arm for arms in (LONG, DFA, PENALISED, BASELINES, ONE_BY_ONE) for arm in arms.values()), USED),
-    ours="over what a credit is rms-normalised, which the notes do not say: both ways; the penalty's sum",
+    ours="whether credits are rms-normalised by sample or by batch, which the notes do not say (both were "
+    "run); that the penalty is summed over features",
     tables=tables,
     figures=figures,
 )

@@ -32,10 +32,13 @@ def sentences(answers: Answers) -> dict[str, str]:
     return {
         "as its public code has it": "With what that has and the paper does not state (a square block that "
         "begins near the identity, feedback numbered by the state that a block reads, one length for each "
-        f"sample's credit) backprop reaches {_reached(coded['bp'])}{_beside('bp')}, DFA "
-        f"{_reached(coded[offset.LAST])}{_beside('dfa')} with ‖h_L‖ {_size(coded[offset.LAST])}, and "
+        "sample's credit, where its notes do not say whether of a sample or of a batch) "
+        f"backprop reaches {_reached(coded['bp'])}{_beside('bp')}, DFA "
+        f"{_reached(coded[offset.LAST])}{_beside('dfa')} with ‖h_L‖ "
+        f"{_size(coded[offset.LAST])}{_beside('dfa', STATE)}, and "
         f"frozen blocks under a stem of DFA's {_reached(coded['frozen'])}{_beside('frozen')}; penalised, "
-        f"λ = 1e-2: {_pointing(coded[offset.STRONG])}; λ = 1e-4: {_pointing(coded[offset.WEAK])}. Of the "
+        f"30 epochs, λ = 1e-2: {_pointing(coded[offset.STRONG])}; λ = 1e-4: "
+        f"{_pointing(coded[offset.WEAK])}. Of the "
         "numbers that the paper prints of these, so many come out: "
         f"{_coming_out(answers, public_code.BY_SAMPLE)}; as we read the paper, "
         f"{_coming_out(answers, public_code.OURS)}.",
@@ -46,12 +49,14 @@ def sentences(answers: Answers) -> dict[str, str]:
         f"median seed. Frozen random blocks with all else trained by backprop reach {_reached(frozen)}"
         f"{_beside('frozen')}, with a stem that DFA trained {_reached(own_stem)}: over those, what its "
         f"blocks gain is {_own_worth(answers)}.",
-        "other rules": "Feedback alignment, a rule without backprop's transport, reaches "
+        "other rules": "Feedback alignment, which sends the error back through fixed random matrices, "
+        "reaches "
         f"{_reached(fa)}, {_judged(fa)}. EP that settles computes backprop's gradient: "
-        f"{_reached(settled)}{_beside('ep')}, {_judged(settled)}; with a hurried solver it reaches "
+        f"after 30 epochs {_reached(settled)}{_beside('ep')}, {_judged(settled)}; with a hurried "
+        "solver it reaches "
         f"{_reached(hurried)}, {_judged(hurried)}. Both bridges are our own reading of two names, and no "
         "reproduction.",
-        "DFA with a penalty on its branches": f"λ = 1e-2: {_pointing(strong)}; λ = 1e-4: "
+        "DFA with a penalty on its branches": f"After 30 epochs, λ = 1e-2: {_pointing(strong)}; λ = 1e-4: "
         f"{_pointing(weak)}. That hangs on the input: with a border of the mean colour "
         f"{' and '.join(a.verdict for a in reversed(elsewhere))}, in the same order.",
         "who is walked back": f"Of the paper's five rules, by name: {counts['quo']} by accuracy and Γ, "
@@ -83,8 +88,8 @@ def _shown(answer: Answer, measure: Measure) -> str:
     return spread_column("", "value", measure.show).cell(over_seeds("value", answer, measure.read))
 
 
-def _beside(row: str) -> str:
-    number = published(row, "accuracy")
+def _beside(row: str, measure: Measure = ACCURACY) -> str:
+    number = published(row, measure.paper)
     return f" (paper {number.text})" if number else ""
 
 

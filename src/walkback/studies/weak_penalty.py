@@ -65,7 +65,7 @@ def statement(answers: Answers) -> str:
     (_, without), (_, weak), *changed = readings(answers)
     if not weak.runs:
         return f"What {weak.name} does to scale and direction: {weak.gap} (walkback audit penalty)."
-    said = f"The weak penalty: under {weak.name} ‖h_L‖ is {_told(weak)}"
+    said = f"Under {weak.name} ‖h_L‖ is {_told(weak)}"
     said += f"; without the penalty {_told(without)}." if without.runs else "."
     ran = [(told, answer) for told, answer in changed if mean(answer, EXACT) is not None]
     shifted = "Where an index is off, the credit that is read at a layer is not the one that trained it."
@@ -74,9 +74,10 @@ def statement(answers: Answers) -> str:
 
 def _told(answer: Answer) -> str:
     beyond = outside(answer, DEEP)
+    size = words.median_of([STATE.read(run) for run in answer.runs])
     readings_of = f", {beyond}" if beyond else ""
     return (
-        f"{words.number(mean(answer, STATE))}, the exact deep cosine {words.cosine(mean(answer, EXACT))} "
+        f"{words.number(size)}, the exact deep cosine {words.cosine(mean(answer, EXACT))} "
         f"({seeds_of(answer)}{readings_of})"
     )
 
