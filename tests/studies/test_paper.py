@@ -25,6 +25,7 @@ from walkback.report import answer as report_answer
 from walkback.report import words
 from walkback.report.figures import save_figure
 from walkback.report.markdown import render_table
+from walkback.report.paper_figures import draw_five_rules
 from walkback.report.published import NUMBERS, Published, published, unclamped
 from walkback.rules import resolve_rule
 from walkback.store import Store
@@ -592,6 +593,22 @@ def test_how_many_numbers_each_reading_of_the_index_gives_is_counted_or_said_not
     )
     assert counts == [str(own), str(label)] and label == own + 1
     assert "the state it reads, diagnosed by the same: not run." in said
+
+
+def test_a_mean_over_the_papers_rows_is_drawn_as_it_would_be_over_ours(answers):
+    """4e-4 over 128 rows is 1e-4 over our 512; what is no such mean stays as it is printed."""
+    number = published("bp", "reference norm")
+    assert (number.rows, number.shown) == (128, "~ 4e-4 over 128 rows")
+    assert number.over(512) == pytest.approx(1e-4)
+    plain = published("bp", "accuracy")
+    assert (plain.over(512), plain.shown) == (plain.value, plain.text)
+    (bp,) = answers.of(five_rule.ARM, ["bp"])
+    panels = draw_five_rules([bp]).axes
+    diamonds = [
+        [x for line in panel.lines if line.get_marker() == "D" for x in line.get_xdata()]
+        for panel in panels
+    ]
+    assert diamonds[0] == [plain.value] and diamonds[3] == [pytest.approx(1e-4)]
 
 
 def test_a_number_that_the_paper_gives_of_one_seed_is_counted_by_that_seed(answers):
