@@ -242,7 +242,7 @@ def draw_thresholds(names: Mapping[str, str], groups: Mapping[str, str], curves:
             pen = pens[group]
             x, y = [value for value, _ in points], [100 * share for _, share in points]
             axis.plot(x, y, color=pen.colour, marker=pen.marker, linestyle=pen.dashes, markersize=4)
-        _mark_limit(axis, getattr(Thresholds(), name), "default")
+        axis.axvline(getattr(Thresholds(), name), **_LIMIT)
         if not curves[name]:
             _say_not_run(axis)
     drawn = {group for points in curves.values() for group in points}
